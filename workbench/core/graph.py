@@ -123,9 +123,14 @@ class Ragged:
     def of(cls, rows: Iterable[Sequence[int]]) -> Ragged:
         """Return a `Ragged` with these rows."""
         rows = list(rows)
-        offsets = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum(list(map(len, rows)), out=offsets[1:])
-        return cls(offsets, np.asarray(list(itertools.chain.from_iterable(rows)), np.int32))
+        return cls.joined(list(map(len, rows)), list(itertools.chain.from_iterable(rows)))
+
+    @classmethod
+    def joined(cls, lengths: Sequence[int], items: Sequence[int]) -> Ragged:
+        """Return a `Ragged` from the length of each row and the items of all rows, one row after the other."""
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(offsets, np.asarray(items, np.int32))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.compiler.interop.thunder_api import (
@@ -176,12 +177,40 @@ _INPLACE = int(StatementFlag.INPLACE)
 _RANDOM, _VIEW = int(StatementFlag.RANDOM), int(StatementFlag.VIEW)
 
 
-_COLUMNS = (
-    *("name", "executor", "kind", "side", "parent", "flags", "transient", "flops"),
-    *("inputs", "outputs", "group", "computes"),
-)
-_SIDE, _KIND = _COLUMNS.index("side"), _COLUMNS.index("kind")
-_NO_ROWS: dict[str, tuple[Any, ...]] = dict.fromkeys(_COLUMNS, ())
+class _Block(NamedTuple):
+    """The rows of a statement and of its members. Names have numbers, in the order in which they first appear."""
+
+    subsymbols: Any
+    """The list of members from which the block was made."""
+    rows: tuple[_StatementRow, ...]
+    names: tuple[str, ...]
+    proxies: tuple[Any, ...]
+    """For each name, the first value with this name."""
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    """Numbers of the names in `_StatementRow.read`, and in `_StatementRow.made`, of all rows."""
+
+
+def _block_of(bsym: BoundSymbol) -> _Block:
+    known = shared_of(bsym)
+    found: _Block | None = known.get(_Block)
+    if found is None or found.subsymbols is not bsym.subsymbols:
+        bsyms = (bsym, *bsym.subsymbols) if bsym.sym.is_fusion else (bsym,)
+        rows = tuple(map(_row_of, bsyms))
+        first: dict[str, Any] = {}
+        for each in bsyms:
+            for proxy in (*each.flat_proxy_args, *each.flat_proxy_outs):
+                first.setdefault(proxy.name, proxy)
+        number = {name: at for at, name in enumerate(first)}
+        found = known[_Block] = _Block(
+            subsymbols=bsym.subsymbols,
+            rows=rows,
+            names=tuple(first),
+            proxies=tuple(first.values()),
+            inputs=tuple([number[name] for row in rows for name in row.read]),
+            outputs=tuple([number[name] for row in rows for name in row.made]),
+        )
+    return found
 
 
 class _Builder:
@@ -197,10 +226,17 @@ class _Builder:
         """Indices of the outputs of statements. A value that exists only inside of fusions is not included, because
         several fusions may compute it.
         """
-        self.rows: list[tuple[Any, ...]] = []
-        """One tuple for each statement, in the order of `_COLUMNS`. Appending one tuple is faster than appending to one
-        list for each column.
-        """
+        self.rows: list[_StatementRow] = []
+        self.sides: list[int] = []
+        self.parents: list[int] = []
+        self.row_flags: list[int] = []
+        self.transients: list[int] = []
+        self.flops: list[int] = []
+        self.computes: list[str] = []
+        """One item for each row, as in the other columns above."""
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+        """Values that the rows read, and values that they make, of all rows one after the other."""
         self.origins: list[int] = []
         self.frees: dict[int, list[int]] = {}
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
@@ -230,44 +266,41 @@ class _Builder:
         index : int
             Position of the statement in the lists of `facts`.
         """
-        row = self._row(bsym, side, -1, facts.transient_bytes[index], facts.flops[index], facts.computes[index])
+        row, block = len(self.rows), _block_of(bsym)
+        value = [self.index.get(name, -1) for name in block.names]
+        if -1 in value:
+            value = [at if at >= 0 else self.value(proxy) for at, proxy in zip(value, block.proxies, strict=True)]
+        members = len(block.rows) - 1
         self.last_top = row
-        if bsym.sym.is_fusion:
-            for member, computed in zip(bsym.subsymbols, facts.members[index], strict=True):
-                self._row(member, side, row, 0, 0, computed)
-            self.origins[row] = next((o for o, _ in map(_origin_and_flags, bsym.subsymbols) if o >= 0), -1)
-        return int(self.rows[row][_KIND])
-
-    def _row(self, bsym: BoundSymbol, side: int, parent: int, transient: int, flops: int, computed: str) -> int:
-        row, index, told = len(self.rows), self.index, _row_of(bsym)
-        try:
-            inputs = [index[name] for name in told.read]
-        except KeyError:
-            inputs = list(dict.fromkeys([self.value(arg) for arg in bsym.flat_proxy_args]))
-        try:
-            outputs = [index[name] for name in told.made]
-        except KeyError:
-            made = {out.name: out for out in reversed(bsym.flat_proxy_outs)}
-            outputs = [self.value(made[name]) for name in told.made]
-        for out in outputs:
-            if parent < 0 and out not in self.handed:
+        self.rows += block.rows
+        self.sides += [side] * (members + 1)
+        self.parents += [-1, *[row] * members]
+        self.transients += [facts.transient_bytes[index], *[0] * members]
+        self.flops += [facts.flops[index], *[0] * members]
+        self.computes.append(facts.computes[index])
+        self.inputs += [value[number] for number in block.inputs]
+        outputs = [value[number] for number in block.outputs]
+        self.outputs += outputs
+        of_top = len(block.rows[0].made)
+        for out in outputs[:of_top]:
+            if out not in self.handed:
                 self.handed.add(out)
                 self.producer[out] = row
-            elif self.producer[out] < 0:
-                self.producer[out] = parent
-        origin, flags = _origin_and_flags(bsym)
-        flags |= told.flags
-        if not self.random.isdisjoint(made_names(bsym)):
-            flags |= _RANDOM
-        group = -1 if told.group is None else self._group(told.group)
-        self.rows.append(
-            (
-                *(told.name, told.executor, told.kind, side, parent, flags, transient, flops),
-                *(inputs, outputs, group, computed),
-            )
-        )
-        self.origins.append(origin)
-        return row
+        for out in outputs[of_top:]:
+            if self.producer[out] < 0:
+                self.producer[out] = row
+        tagged = [_origin_and_flags(bsym)]
+        if bsym.sym.is_fusion:
+            self.computes += facts.members[index]
+            tagged += map(_origin_and_flags, bsym.subsymbols)
+            tagged[0] = next((origin for origin, _ in tagged[1:] if origin >= 0), -1), tagged[0][1]
+        self.origins += [origin for origin, _ in tagged]
+        self.row_flags += [told.flags | flags for told, (_, flags) in zip(block.rows, tagged, strict=True)]
+        if self.random:
+            for at, each in enumerate((bsym, *bsym.subsymbols)[: members + 1], row):
+                if not self.random.isdisjoint(made_names(each)):
+                    self.row_flags[at] |= _RANDOM
+        return block.rows[0].kind
 
     def _group(self, group: torch.distributed.ProcessGroup) -> int:
         """Return the index of a process group, and add the group if it is new."""
@@ -287,37 +320,38 @@ class _Builder:
 
     def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: StepBoundary) -> Graph:
         """Return the graph of all statements and values that were added."""
-        storage = [storages.storage_of.get(proxy.name, -1) for proxy in self.proxies]
+        storage = [storages.storage_of.get(name, -1) for name in self.index]
         used = sorted({s for s in storage if s >= 0})
         renumbered = {s: i for i, s in enumerate(used)}
         roots = {s: self.index.get(storages.root[s], -1) for s in used}
         for value, s in enumerate(storage):
             if s >= 0 and roots[s] < 0:
                 roots[s] = value
-        column = dict(zip(_COLUMNS, zip(*self.rows, strict=True), strict=True)) if self.rows else _NO_ROWS
-        view = _views(column["flags"], column["inputs"], column["outputs"], storage)
-        flags = [f | (_VIEW if is_view else 0) for f, is_view in zip(column["flags"], view, strict=True)]
+        inputs = Ragged.joined([len(row.read) for row in self.rows], self.inputs)
+        outputs = Ragged.joined([len(row.made) for row in self.rows], self.outputs)
+        flags = np.asarray(self.row_flags, np.int32)
+        flags[_views(flags, inputs, outputs, np.asarray(storage, np.int64))] |= _VIEW
         traits = list(map(_traits, self.proxies))
         return Graph(
             stage=stage,
             statements=Statements(
-                name=column["name"],
-                executor=column["executor"],
-                kind=np.asarray(column["kind"], np.int8),
-                side=np.asarray(column["side"], np.int8),
-                parent=np.asarray(column["parent"], np.int32),
+                name=tuple([row.name for row in self.rows]),
+                executor=tuple([row.executor for row in self.rows]),
+                kind=np.asarray([row.kind for row in self.rows], np.int8),
+                side=np.asarray(self.sides, np.int8),
+                parent=np.asarray(self.parents, np.int32),
                 origin=np.asarray(self.origins, np.int32),
-                flags=np.asarray(flags, np.int32),
-                transient_bytes=np.asarray(column["transient"], np.int64),
-                flops=np.asarray(column["flops"], np.int64),
-                inputs=Ragged.of(column["inputs"]),
-                outputs=Ragged.of(column["outputs"]),
+                flags=flags,
+                transient_bytes=np.asarray(self.transients, np.int64),
+                flops=np.asarray(self.flops, np.int64),
+                inputs=inputs,
+                outputs=outputs,
                 frees=Ragged.of([self.frees.get(row, ()) for row in range(len(self.rows))]),
-                group=np.asarray(column["group"], np.int32),
-                computes=column["computes"],
+                group=np.asarray([-1 if row.group is None else self._group(row.group) for row in self.rows], np.int32),
+                computes=tuple(self.computes),
             ),
             values=Values(
-                name=tuple([proxy.name for proxy in self.proxies]),
+                name=tuple(self.index),
                 shape=tuple([each.shape for each in traits]),
                 dtype=tuple([each.dtype for each in traits]),
                 device=tuple([each.device for each in traits]),
@@ -336,18 +370,20 @@ class _Builder:
         )
 
 
-def _views(
-    flags: Sequence[int], inputs: Sequence[list[int]], outputs: Sequence[list[int]], storage: Sequence[int]
-) -> list[bool]:
+def _views(flags: NDArray[np.int32], inputs: Ragged, outputs: Ragged, storage: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return, for each statement, whether it only makes views.
 
     Such a statement writes nothing, and each of its outputs is in the storage of an input.
     """
-    found = []
-    for flag, taken, made in zip(flags, inputs, outputs, strict=True):
-        kept = [storage[v] for v in made if storage[v] >= 0]
-        given = [storage[v] for v in taken] if kept and not flag & _INPLACE else ()
-        found.append(bool(given) and all(s in given for s in kept))
+    rows = np.arange(len(flags))
+    taken, given = ((np.repeat(rows, np.diff(each.offsets)), storage[each.items]) for each in (inputs, outputs))
+    # Encode each pair of a row and a storage as one number.
+    read, made = (row * (len(storage) + 1) + where for row, where in (taken, given))
+    has_memory = given[1] >= 0
+    shares = np.isin(made, read[taken[1] >= 0])
+    several = np.bincount(given[0][has_memory], minlength=len(flags)) > 0
+    new = np.bincount(given[0][has_memory & ~shares], minlength=len(flags)) > 0
+    found: NDArray[np.bool_] = several & ~new & ((flags & _INPLACE) == 0)
     return found
 
 
@@ -412,7 +448,7 @@ def read_joint(
     ends = StepBoundary(outputs=builder.values(returned))
     if isinstance(returned, dict):
         has_backward, past = "fw_flat_out" in returned, frozenset[str]()
-        if has_backward and any(row[_SIDE] == BACKWARD for row in builder.rows):
+        if has_backward and BACKWARD in builder.sides:
             asked_for = Counter(b.args[0].name for b in trace.bound_symbols if b.sym.id is prims.PrimIDs.GET_GRAD)
             given: Counter[str] = Counter()
             ignored = []

@@ -6,7 +6,7 @@ import numpy as np
 
 from workbench.analysis.equivalence.prove import Proof
 from workbench.compiler.interop.thunder_api import TraceCtx, prims
-from workbench.compiler.trace.bsym_memo import made_names, read_names
+from workbench.compiler.trace.bsym_memo import made_names, read_names, shared_of
 from workbench.core.graph import Graph
 from workbench.errors import PlanError
 
@@ -52,22 +52,26 @@ def _validate(trace: TraceCtx, side: str) -> None:
             defined.update(out.name for out in bsym.flat_proxy_outs)
             defined.update(arg.name for arg in bsym.flat_proxy_args)
             continue
-        for name in read_names(bsym):
-            if name in deleted:
-                raise PlanError(f"{side}: {bsym.sym.name} reads {name} after it was deleted")
-            if name not in defined:
-                raise PlanError(f"{side}: {bsym.sym.name} reads {name}, which nothing before it defines")
+        read = read_names(bsym)
+        if not (deleted.isdisjoint(read) and defined.issuperset(read)):
+            name = next(name for name in read if name in deleted or name not in defined)
+            why = "after it was deleted" if name in deleted else "which nothing before it defines"
+            raise PlanError(f"{side}: {bsym.sym.name} reads {name}{',' * (name not in deleted)} {why}")
         if bsym.sym.id is prims.PrimIDs.DEL:
-            deleted.update(read_names(bsym))
+            deleted.update(read)
             continue
-        _validate_members(bsym, side)
+        if bsym.sym.is_fusion and shared_of(bsym).get(_VALID) is not bsym.subsymbols:
+            _validate_members(bsym, side)
+            shared_of(bsym)[_VALID] = bsym.subsymbols
         defined.update(made_names(bsym))
+
+
+_VALID = "valid members"
+"""Key in a fusion's `shared_of`. The value is the list of subsymbols that `_validate_members` has checked."""
 
 
 def _validate_members(bsym: object, side: str) -> None:
     symbol = bsym.sym  # type: ignore[attr-defined]
-    if not symbol.is_fusion:
-        return
     known = set(read_names(bsym))
     for member in bsym.subsymbols:  # type: ignore[attr-defined]
         if not known.issuperset(read_names(member)):
