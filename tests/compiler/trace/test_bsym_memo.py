@@ -19,7 +19,13 @@ from workbench.compiler.fastpath import final_claim as last_pass_module
 from workbench.compiler.fastpath.final_claim import claim_operators
 from workbench.compiler.fusion import executors as fusion
 from workbench.compiler.fusion.fusion_passes import MemoizedPasses, Regions
-from workbench.compiler.interop.thunder_api import _transform_for_operator_executor_execution, dead_code, from_trace
+from workbench.compiler.interop.thunder_api import (
+    Region,
+    _transform_for_operator_executor_execution,
+    dead_code,
+    from_trace,
+    utils,
+)
 from workbench.compiler.pipeline import compilation
 from workbench.compiler.trace.bsym_memo import PLANS, PlanMemo, Structure, ids, structure_of
 from workbench.errors import ChoiceError
@@ -320,3 +326,31 @@ def test_duplicates_outside_fusions_are_found_as_in_thunder() -> None:
         for left in Regions(PlanMemo()).remove_repeats(trace).bound_symbols[:-1]
     ]
     assert ours == [each for each in theirs if each is not None]
+
+
+@pytest.mark.parametrize(
+    ("program", "settings"), [("llama", {"layers": 2}), ("adam", {}), ("dropout_mlp", {}), ("batch_norm", {})]
+)
+def test_a_cached_region_has_the_inputs_and_outputs_of_thunders_region(
+    program: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finder, held = MemoizedPasses._region_finder, list[int]()
+
+    def checked(self: Any, trace: Any) -> Callable[[list[Any]], Any]:
+        region_of, theirs = finder(self, trace), functools.partial(Region, *utils.producers_and_consumers(trace))
+
+        def compared(group: list[Any]) -> Any:
+            ours, stock = region_of(group), theirs(group)
+            assert (list(ours.inputs), list(ours.outputs)) == (list(stock.inputs), list(stock.outputs))
+            assert ours.bound_symbols is group
+            held.append(len(group))
+            return ours
+
+        return compared
+
+    monkeypatch.setattr(MemoizedPasses, "_region_finder", checked)
+    bench = workbench.open(program, device="planned", executor="nvfuser", **settings)
+    first, draw = len(held), random.Random(3)
+    for _ in range(3):
+        outcome(functools.partial(bench.plan_under, random_choices(bench, draw)))
+    assert len(held) > first > 0
