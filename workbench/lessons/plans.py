@@ -23,15 +23,14 @@ class PlanFusion:
     Attributes
     ----------
     name : str
-    reads, gives : tuple of str
-        Producers of the values that the fusion reads, and of the values that it returns; see `made_by`.
+    reads : tuple of str
+        Producers of the values that the fusion reads; see `made_by`.
     holds : tuple of str
         Operations inside the fusion, in the order in which they run.
     """
 
     name: str
     reads: tuple[str, ...]
-    gives: tuple[str, ...]
     holds: tuple[str, ...]
 
 
@@ -74,7 +73,6 @@ def fusions(plan: Plan, side: int | None = None) -> tuple[PlanFusion, ...]:
         PlanFusion(
             name=statements.name[row],
             reads=tuple(made_by(graph, int(value)) for value in statements.inputs[row]),
-            gives=tuple(made_by(graph, int(value)) for value in statements.outputs[row]),
             holds=tuple(operation(graph, int(member)) for member in np.flatnonzero(statements.parent == row)),
         )
         for chosen in sides

@@ -273,9 +273,6 @@ class Simulation:
         Seconds during which a wait blocks the compute stream, in the forward and in the backward.
     idle_compute_s : float
         Seconds during which the compute stream is idle for any reason.
-    host_lead_s : float
-        Largest time by which the host is ahead of the compute stream. After the launch of each statement, this is the
-        time until the compute stream has finished everything that was launched so far.
     in_flight_bytes : (statements,) int64
         After each statement, in the order of `rows`, the bytes of results of collectives that are issued and not yet
         waited for.
@@ -296,7 +293,6 @@ class Simulation:
     forward_s: float
     stall_s: tuple[float, float]
     idle_compute_s: float
-    host_lead_s: float
     in_flight_bytes: NDArray[np.int64]
     ahead_peak_bytes: int
     rows: Sequence[int]
@@ -364,7 +360,7 @@ def simulate(
     streams = communication_streams(graph)
     # Collectives without a group run on the first communication stream.
     communication = [0.0] * len(streams)
-    compute = forward = kernels_s = lead = 0.0
+    compute = forward = kernels_s = 0.0
     stall = [0.0, 0.0]
     busy: dict[int, tuple[str, float, float]] = {}
     blocked: dict[int, float] = {}
@@ -397,7 +393,6 @@ def simulate(
             compute = start + compute_s
             kernels_s += compute_s
             busy[row] = (COMPUTE, start, compute)
-        lead = max(lead, compute - host)
         if side == FORWARD:
             forward = compute
     ahead = np.flatnonzero(statements.side[order_] == FORWARD)
@@ -408,7 +403,6 @@ def simulate(
         forward_s=forward,
         stall_s=(stall[0], stall[1]),
         idle_compute_s=step - kernels_s,
-        host_lead_s=lead,
         in_flight_bytes=_bytes_in_flight(found, place, len(order_), found.bytes),
         ahead_peak_bytes=int(
             _bytes_in_flight(found, place, len(order_), np.where(found.has_reader, found.bytes, 0)).max(initial=0)

@@ -353,9 +353,7 @@ def least_peak(half: HalfStep) -> list[int]:
     return _settle_ends(half, found)
 
 
-def reorder_sides(
-    graph: Graph, arrange: Callable[[HalfStep], list[int]], sides: Sequence[int], *, exceed: bool = False
-) -> Ordered:
+def reorder_sides(graph: Graph, arrange: Callable[[HalfStep], list[int]], sides: Sequence[int]) -> Ordered:
     """Reorder the statements of the forward, of the backward, or of both.
 
     Parameters
@@ -366,13 +364,11 @@ def reorder_sides(
         Returns the new order of a side, such as `least_peak` or `just_in_time`.
     sides : sequence of int
         The sides to reorder: `FORWARD`, `BACKWARD` or both.
-    exceed : bool
-        Whether to return the new order even if it has a higher peak memory.
 
     Returns
     -------
     Ordered
-        The new order, or the current order if the new order has a higher peak memory and `exceed` is false.
+        The new order, or the current order if the new order has a higher peak memory.
     """
     stock_rows = top_rows(graph)
     stock_peak_bytes = timeline(graph).peak_bytes
@@ -388,7 +384,7 @@ def reorder_sides(
     if not moved:
         return Ordered(stock_rows, stock_peak_bytes, stock_peak_bytes, 0)
     peak_bytes = timeline(reorder_graph(graph, with_members(graph, order))).peak_bytes
-    if peak_bytes > stock_peak_bytes and not exceed:
+    if peak_bytes > stock_peak_bytes:
         return Ordered(stock_rows, stock_peak_bytes, stock_peak_bytes, 0, refused=True)
     return Ordered(order, stock_peak_bytes, peak_bytes, moved)
 

@@ -436,12 +436,6 @@ class PartsBench(Workbench):
             return None
         return join_step_memory(recorded, {part.name: part.inside for part in self.benches})
 
-    @property
-    def memory_unknown(self) -> str:
-        """Reason why `memory` is None; empty if `memory` is known."""
-        recorded = self._parts_captured.recorded
-        return recorded if isinstance(recorded, str) else ""
-
     def predict(self, choices: Mapping[str, str]) -> Any:
         """Predict the memory of one part, to which all `choices` must belong; see `Workbench.predict`."""
         by_part = self._choices_by_part(choices)

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence.prove import Proof, fault, prove
@@ -389,14 +389,10 @@ class Hooks:
             )
 
 
-def find_sites(
-    choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome, levers: Collection[str] | None = None
-) -> tuple[Site, ...]:
-    """Return the sites that exist under `choices`, of all levers or only of the levers named in `levers`."""
+def find_sites(choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome) -> tuple[Site, ...]:
+    """Return the sites of all levers that exist under `choices`."""
     found: list[Site] = []
     for lever in all_levers():
-        if levers is not None and lever.name not in levers:
-            continue
         found.extend(setting.site(lever.name, choices, context) for setting in lever.settings())
         found.extend(lever.sites(context, choices, outcome))
     return tuple(found)

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from workbench.runs.measure import interleaved_timing
 from workbench.runs.measure.interleaved_timing import MedianEstimate
 
+_WARMUP = 2
+"""Number of calls of each variant before the first sample."""
+
 
 @dataclasses.dataclass(frozen=True)
 class VariantRanking:
@@ -45,7 +48,6 @@ def rank(
     *,
     samples: int = 30,
     budget_s: float = 10.0,
-    warmup: int = 2,
     seed: int = 0,
 ) -> VariantRanking:
     """Rank variants by interleaved samples, in a new random order for each turn.
@@ -59,8 +61,6 @@ def rank(
         Waits for all work that a variant issued.
     samples, budget_s, seed
         As in `workbench.runs.measure.interleaved_timing.take_interleaved`.
-    warmup : int
-        Number of calls of each variant before the first sample.
     """
 
     def sample(work: Callable[[], object]) -> tuple[float, float]:
@@ -72,7 +72,7 @@ def rank(
         return issued - start, time.perf_counter() - start
 
     for work in variants.values():
-        for _ in range(warmup):
+        for _ in range(_WARMUP):
             sample(work)
     found = interleaved_timing.take_interleaved(
         {name: functools.partial(sample, work) for name, work in variants.items()}, samples, budget_s, seed=seed

@@ -119,7 +119,7 @@ def listing(parent: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     return sorted(found, key=lambda run: (not is_pinned(run.run_dir), -run.request.created_s)), unreadable
 
 
-def rename(run: Path | str, name: str, parent: Path | None = None) -> None:
+def rename(run: Path | str, name: str) -> None:
     """Rename a run. The folder's name does not change.
 
     Raises
@@ -131,13 +131,13 @@ def rename(run: Path | str, name: str, parent: Path | None = None) -> None:
         raise RunError("a run's name must not be empty")
     if not name.isprintable():
         raise RunError(f"a run's name must be plain text on one line, given {name!r}")
-    folder = _find(run, parent)
+    folder = _find(run)
     with _writing(folder):
         request.write_request(folder, dataclasses.replace(request.read_request(folder), name=name))
     follow_run.reload_names(folder)
 
 
-def annotate(run: Path | str, note: str, parent: Path | None = None) -> None:
+def annotate(run: Path | str, note: str) -> None:
     """Store a note on a run in the run's folder; an empty note removes the stored note.
 
     Raises
@@ -147,7 +147,7 @@ def annotate(run: Path | str, note: str, parent: Path | None = None) -> None:
     """
     if len(note) > MOST_NOTE:
         raise RunError(f"a note has {MOST_NOTE} characters at most, given {len(note)}")
-    folder = _find(run, parent)
+    folder = _find(run)
     with _writing(folder):
         if note.strip():
             untrusted_files.write(folder / _NOTE_FILE, note.strip())
@@ -160,7 +160,7 @@ def note_of(run_dir: Path) -> str:
     return untrusted_files.one_line(untrusted_files.read_end(run_dir / _NOTE_FILE, 4 * MOST_NOTE))
 
 
-def pin(run: Path | str, pinned: bool = True, parent: Path | None = None) -> None:
+def pin(run: Path | str, pinned: bool = True) -> None:
     """Pin a run or unpin it. `delete` refuses a pinned run.
 
     Raises
@@ -168,7 +168,7 @@ def pin(run: Path | str, pinned: bool = True, parent: Path | None = None) -> Non
     RunError
         If the run's folder cannot be written.
     """
-    folder = _find(run, parent)
+    folder = _find(run)
     with _writing(folder):
         if not pinned:
             (folder / _PIN_FILE).unlink(missing_ok=True)
@@ -181,7 +181,7 @@ def is_pinned(run_dir: Path) -> bool:
     return untrusted_files.exists(run_dir / _PIN_FILE)
 
 
-def delete(run: Path | str, parent: Path | None = None) -> None:
+def delete(run: Path | str) -> None:
     """Remove a run and its folder.
 
     Raises
@@ -189,7 +189,7 @@ def delete(run: Path | str, parent: Path | None = None) -> None:
     RunError
         If the run is pinned, has not ended, or cannot be removed.
     """
-    folder = _find(run, parent)
+    folder = _find(run)
     if is_pinned(folder):
         raise RunError(f"{folder.name} is pinned; unpin it to delete it")
     state = follow_run.follow(folder).state
@@ -234,7 +234,7 @@ def _is_run(folder: Path) -> bool:
     return True
 
 
-def _find(run: Path | str, parent: Path | None) -> Path:
+def _find(run: Path | str, parent: Path | None = None) -> Path:
     for folder in (Path(run), (parent or root()) / run):
         if untrusted_files.exists(folder / request.REQUEST_FILE):
             return folder.absolute()

@@ -10,6 +10,7 @@ from typing import Any
 _COLORS = ("#267044", "#b04a00", "#0b6b85", "#5b3aa8", "#9a6700", "#59636e")
 _INK, _MUTED, _GRID = "#1f2328", "#59636e", "#e6e9ed"
 _FONT = "font-family=\"system-ui,'Segoe UI',Roboto,Arial,sans-serif\""
+_WIDTH, _HEIGHT = 720, 340
 _LEFT, _TOP, _BOTTOM = 62.0, 50.0, 46.0
 _CHARACTER = 6.6
 """Width of a character of the labels, in pixels."""
@@ -92,8 +93,6 @@ class LinePlot:
         y: str,
         limits: Mapping[str, float] | None = None,
         log: bool = False,
-        width: int = 720,
-        height: int = 340,
     ) -> None:
         points = [point for line in lines.values() for point in line.items()]
         if not points:
@@ -101,7 +100,6 @@ class LinePlot:
         if log and min(value for point in points for value in point) <= 0:
             raise ValueError(f"{title!r} has a point at 0 or below, which a logarithmic axis cannot show")
         self.lines, self.limits, self.title, self.x, self.y, self.log = lines, dict(limits or {}), title, x, y, log
-        self.width, self.height = width, height
 
     def __repr__(self) -> str:
         rows = [f"{name}: " + ", ".join(f"{x:g} {y:.4g}" for x, y in line.items()) for name, line in self.lines.items()]
@@ -112,24 +110,22 @@ class LinePlot:
         ys = [*(y for line in self.lines.values() for y in line.values()), *self.limits.values()]
         names = [*self.lines, *self.limits]
         right = 24 + _CHARACTER * max(map(len, names))
-        across = _Axis(xs[0], xs[-1], _LEFT, self.width - right, log=self.log)
-        up = _Axis(
-            min(ys) if self.log else min(0.0, *ys), max(ys), self.height - _BOTTOM, _TOP, log=self.log, decades=True
-        )
+        across = _Axis(xs[0], xs[-1], _LEFT, _WIDTH - right, log=self.log)
+        up = _Axis(min(ys) if self.log else min(0.0, *ys), max(ys), _HEIGHT - _BOTTOM, _TOP, log=self.log, decades=True)
         parts = [_text(_LEFT, 20, self.title, size=14, weight=600)]
         for tick in up.ticks():
             y = up.pixel_of(tick)
-            parts.append(f'<path d="M{_LEFT:g} {y:.1f}H{self.width - right:.1f}" stroke="{_GRID}"/>')
+            parts.append(f'<path d="M{_LEFT:g} {y:.1f}H{_WIDTH - right:.1f}" stroke="{_GRID}"/>')
             parts.append(_text(_LEFT - 8, y + 4, f"{tick:g}", anchor="end", fill=_MUTED))
         parts += [
-            _text(across.pixel_of(tick), self.height - 28, f"{tick:g}", anchor="middle", fill=_MUTED)
+            _text(across.pixel_of(tick), _HEIGHT - 28, f"{tick:g}", anchor="middle", fill=_MUTED)
             for tick in (xs if len(xs) <= 10 else across.ticks())
         ]
-        parts.append(_text((_LEFT + self.width - right) / 2, self.height - 8, self.x, anchor="middle", fill=_MUTED))
+        parts.append(_text((_LEFT + _WIDTH - right) / 2, _HEIGHT - 8, self.x, anchor="middle", fill=_MUTED))
         parts.append(_text(_LEFT, _TOP - 14, self.y, fill=_MUTED))
         labels = {name: up.pixel_of(value) for name, value in self.limits.items()}
         for value in self.limits.values():
-            at = f"M{_LEFT:g} {up.pixel_of(value):.1f}H{self.width - right:.1f}"
+            at = f"M{_LEFT:g} {up.pixel_of(value):.1f}H{_WIDTH - right:.1f}"
             parts.append(f'<path d="{at}" stroke="{_INK}" stroke-dasharray="5 4"/>')
         for (name, line), color in zip(self.lines.items(), _colors(len(self.lines)), strict=True):
             at_points = [(across.pixel_of(x), up.pixel_of(y)) for x, y in sorted(line.items())]
@@ -139,12 +135,12 @@ class LinePlot:
             labels[name] = at_points[-1][1]
         colors = {**dict.fromkeys(self.limits, _INK), **dict(zip(self.lines, _colors(len(self.lines)), strict=True))}
         parts += [
-            _text(self.width - right + 10, y + 4, name, fill=colors[name], weight=600)
-            for name, y in _separate_labels(labels, 15, _TOP, self.height - _BOTTOM).items()
+            _text(_WIDTH - right + 10, y + 4, name, fill=colors[name], weight=600)
+            for name, y in _separate_labels(labels, 15, _TOP, _HEIGHT - _BOTTOM).items()
         ]
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
-            f'height="{self.height}" role="img" aria-label="{escape(self.title, quote=True)}" {_FONT}>'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
+            f'height="{_HEIGHT}" role="img" aria-label="{escape(self.title, quote=True)}" {_FONT}>'
             f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>'
         )
 

@@ -14,16 +14,14 @@ from workbench.runs.sweep.sweep import SweepResult
 from workbench.util import paths
 
 
-def write_plot(result: SweepResult, path: str | Path, figure: str = "compile_s") -> Path:
-    """Draw a measured figure over the first setting of a sweep, with the fitted exponents in the legend.
+def write_plot(result: SweepResult, path: str | Path) -> Path:
+    """Draw measured compile times over the first setting of a sweep, with the fitted exponents in the legend.
 
     Parameters
     ----------
     result : SweepResult
     path : path
         The HTML file to write.
-    figure : str
-        Name of the figure, such as ``compile_s`` or ``step_s``.
 
     Raises
     ------
@@ -31,16 +29,16 @@ def write_plot(result: SweepResult, path: str | Path, figure: str = "compile_s")
         If the file cannot be written.
     """
     drawn = new_figure(
-        title=f"{result.sweep.program}: {figure}, measured",
+        title=f"{result.sweep.program}: compile_s, measured",
         x_axis_type="log",
         y_axis_type="log",
         x_axis_label=next(iter(result.sweep.settings), ""),
-        y_axis_label=figure,
+        y_axis_label="compile_s",
         width=1000,
         height=500,
     )
-    exponents = result.exponents(figure)
-    for at, (label, series) in enumerate(result.series(figure).items()):
+    exponents = result.exponents()
+    for at, (label, series) in enumerate(result.series().items()):
         color = Category10_10[at % 10]
         legend = f"{label} (exponent {exponents[label]:.2f})" if label in exponents else label
         x, y = zip(*series, strict=True)
