@@ -82,6 +82,12 @@ NOT_YET = """\
 """
 
 
+_HOW_TO_SEND = (
+    "To add a machine: run the command there, put the `gpu-check.json` that it writes into "
+    "`benchmarks/results/NAME-OF-THE-MACHINE/`, run `python -m benchmarks.gpu_page`, and send both as a change."
+)
+
+
 def kept() -> list[dict[str, Any]]:
     """Return the stored checks: first the checks on GPUs, then the rehearsals, each from the latest."""
     found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*/*.json"))]
@@ -92,7 +98,7 @@ def text() -> str:
     """Return the text of the page."""
     results = kept()
     parts = "".join(f"| `{part.name}` | {part.does} | {part.limit_s / 60:g} min |\n" for part in PARTS)
-    notice = "" if any(not result["rehearsal"] for result in results) else NOT_YET.format(how=page.HOW_TO_SEND) + "\n"
+    notice = "" if any(not result["rehearsal"] for result in results) else NOT_YET.format(how=_HOW_TO_SEND) + "\n"
     queue = QUEUE.format(limit_s=SLOT.step_limit_s)
     queue += "".join(f"| {number} | {question} |\n" for number, question in QUESTIONS.items())
     return HEAD + parts + "\n" + queue + "\n" + FOUND + notice + "\n".join(map(summary, results))

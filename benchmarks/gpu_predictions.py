@@ -15,12 +15,21 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 import workbench
-from workbench.analysis.cost.machines import H100
+from workbench.analysis.cost.collective_overlap import costs
+from workbench.analysis.cost.machines import H100, Machine
+from workbench.analysis.cost.offload_time import exposed_s, hidden_s
 from workbench.analysis.memory.reserved_memory import predict_reserved
 from workbench.bench import Workbench
+from workbench.compiler.api import Plan
+from workbench.compiler.interop.devices import copy_bandwidth
+from workbench.core.graph import Graph
 from workbench.gpu_check import large_layers, launches, optimizers
 from workbench.gpu_check.large_layers import LLAMA_7B
+from workbench.gpu_check.launches import CHUNKS, HIDDEN, ROWS, WIDTH
+from workbench.gpu_check.part import Figures
 from workbench.gpu_check.questions import CHOICES, LONG_TOKENS, PREDICTIONS, SUBJECTS
 
 HEADS = ("question", "subject", "figure", "predicted", "step", "compared_with", "commit")
@@ -44,6 +53,13 @@ figures that are not in the table are not measured.
 """
 CARD_BYTES = 79 << 30
 """Approximate bytes of memory that PyTorch can use on an H100 with 80 GB."""
+
+_LAUNCHES = 6
+"""Calls of PyTorch for each chunk of the ranked product."""
+_HOST_S, _KERNEL_S = 37e-6, 3.1e-6
+"""Host time for each statement, and time of the shortest kernel, in seconds. Both were measured on an H100 on
+2026-11-26 (``benchmarks/results``), for `mlp` with 67 statements and widths of 64 and 256.
+"""
 
 type Row = tuple[str, str, str, float]
 type ChoicesOf = tuple[str, dict[str, str]]
@@ -120,13 +136,57 @@ def compared(question: str, subject: str, figure: str) -> tuple[str, str]:
     return (f"{question}: {subject}", measured) if measured else ("", "")
 
 
+def predict_ranking(machine: Machine) -> Figures:
+    """Predict the times of the two variants from a GPU's rates. The result uses the names of the measured figures."""
+    product_s = 2 * CHUNKS * ROWS * WIDTH * HIDDEN / machine.flops_per_s["float32"]
+    gather_s, copy_s = (2 * 4 * CHUNKS * ROWS * columns / machine.bytes_per_s for columns in (WIDTH, HIDDEN))
+    whole_s = gather_s + product_s + 3 * machine.launch_s
+    issue_s = CHUNKS * _LAUNCHES * machine.launch_s
+    chunked_s = max(issue_s, gather_s, product_s + copy_s)
+    return {
+        "whole, with syncs_s": whole_s,
+        "chunked, with syncs_s": chunked_s,
+        # `whole` reads a number of the result, and therefore always waits for the device.
+        "whole, without_s": whole_s,
+        "chunked, without_s": issue_s,
+        "flips": (whole_s < chunked_s) != (whole_s < issue_s),
+    }
+
+
+def predict_size(graph: Graph, machine: Machine) -> Figures:
+    """Predict the times of a step. The result uses the names of the measured figures."""
+    kernels_s = costs(graph, machine, 1).compute_s
+    busy_s = float(np.maximum(kernels_s[kernels_s > 0], _KERNEL_S).sum())
+    host_s = int((graph.statements.parent < 0).sum()) * _HOST_S
+    return {
+        "host_s": host_s,
+        "kernels_busy_s": busy_s,
+        "step_s": max(host_s, busy_s),
+        "launch bound": host_s >= busy_s,
+        "as one CUDA graph_s": busy_s,
+    }
+
+
+def predict_hidden(plan: Plan, machine: Machine) -> Figures:
+    """Predict the share of transfers that compute hides. The result uses the name of the measured figure.
+
+    If `saved.ahead` is 0, a transfer back to the device starts right before the use of its storage. No compute then
+    hides this transfer.
+    """
+    way_s = plan.counts.get("offloaded_bytes", 0) / copy_bandwidth(plan.device)
+    forward_s, backward_s = hidden_s(plan.graph, costs(plan.graph, machine, 1).compute_s, hides=True)
+    ahead = int(plan.site_of["saved.ahead"].choice)
+    exposed = exposed_s(way_s, (forward_s, backward_s if ahead else 0.0))
+    return {"hidden_share": 1 - exposed / (2 * way_s) if way_s else None}
+
+
 def launch_times() -> Iterator[Row]:
     """Yield rows of host, device and CUDA-graph times by size, and of a ranking of variants with and without syncs."""
-    for figure, value in launches.predict_ranking(H100).items():
+    for figure, value in predict_ranking(H100).items():
         yield "6", launches.RANKING, figure, float(value)
     for width in launches.WIDTHS:
         bench = planned("mlp", **launches.settings_of(width))
-        for figure, value in launches.predict_size(bench.plan.graph, H100).items():
+        for figure, value in predict_size(bench.plan.graph, H100).items():
             yield "6", f"mlp, width {width}", figure, float(value)
 
 
@@ -137,7 +197,7 @@ def transfers() -> Iterator[Row]:
             bench = large_layers.open_offloaded(llama_7b(2, sequence), ahead)
             subject = f"2 layers, {sequence} tokens, offloaded, {ahead} ahead"
             yield "7", subject, "peak_bytes", bench.plan.peak_bytes
-            for figure, value in large_layers.predict_hidden(bench.plan, H100).items():
+            for figure, value in predict_hidden(bench.plan, H100).items():
                 yield "7", subject, figure, value
 
 

@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workbench.analysis.cost.collective_overlap import costs
-from workbench.analysis.cost.machines import Machine
-from workbench.analysis.cost.offload_time import exposed_s, hidden_s
-from workbench.compiler.interop.devices import copy_bandwidth
 from workbench.errors import RunError
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
@@ -20,7 +16,6 @@ from workbench.runs.process.request import RunOptions
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.compiler.api import Plan
 
 LLAMA_7B: dict[str, Any] = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "dtype": "bfloat16"}
 _REHEARSED: dict[str, Any] = {"width": 64, "hidden": 128}
@@ -126,19 +121,6 @@ def open_offloaded(bench: Workbench, ahead: str) -> Workbench:
     """Offload the largest storages of a bench, and begin to load them back `ahead` statements before their use."""
     bench.choose({**_largest(bench, "offload"), "saved.ahead": ahead})
     return bench
-
-
-def predict_hidden(plan: Plan, machine: Machine) -> Figures:
-    """Predict the share of transfers that compute hides. The result uses the name of the measured figure.
-
-    If `saved.ahead` is 0, a transfer back to the device starts right before the use of its storage. No compute then
-    hides this transfer.
-    """
-    way_s = plan.counts.get("offloaded_bytes", 0) / copy_bandwidth(plan.device)
-    forward_s, backward_s = hidden_s(plan.graph, costs(plan.graph, machine, 1).compute_s, hides=True)
-    ahead = int(plan.site_of["saved.ahead"].choice)
-    exposed = exposed_s(way_s, (forward_s, backward_s if ahead else 0.0))
-    return {"hidden_share": 1 - exposed / (2 * way_s) if way_s else None}
 
 
 def hidden_share(kernels: Sequence[Mapping[str, Any]]) -> float | None:

@@ -6,12 +6,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 
-from workbench.analysis.cost.collective_overlap import costs
-from workbench.analysis.cost.machines import Machine
-from workbench.core.graph import Graph
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.programs.builtin.sequence_parallel import Deception
@@ -23,15 +19,9 @@ WIDTHS = (64, 256, 1024, 4096)
 _FIRST = (64, 1024)
 """A launch-bound size, and a size that is not launch-bound."""
 _CLOCKS_ALLOWED_SHARE = 0.05
-_CHUNKS, _ROWS, _WIDTH, _HIDDEN = 64, 4096, 256, 4096
+CHUNKS, ROWS, WIDTH, HIDDEN = 64, 4096, 256, 4096
 """Number of shards of the product, rows of a shard, and the two sizes of the weight. With these sizes, the device needs
 longer than the host takes to launch the chunks, and the copies of products take longer than the overlap saves.
-"""
-_LAUNCHES = 6
-"""Calls of PyTorch for each chunk."""
-_HOST_S, _KERNEL_S = 37e-6, 3.1e-6
-"""Host time for each statement, and time of the shortest kernel, in seconds. Both were measured on an H100 on
-2026-11-26 (``benchmarks/results``), for `mlp` with 67 statements and widths of 64 and 256.
 """
 RANKING = "with syncs and without"
 
@@ -95,48 +85,17 @@ def _rank_variants(conditions: Conditions) -> Figures:
     }
 
 
-def predict_ranking(machine: Machine) -> Figures:
-    """Predict the times of the two variants from a GPU's rates. The result uses the names of the measured figures."""
-    product_s = 2 * _CHUNKS * _ROWS * _WIDTH * _HIDDEN / machine.flops_per_s["float32"]
-    gather_s, copy_s = (2 * 4 * _CHUNKS * _ROWS * columns / machine.bytes_per_s for columns in (_WIDTH, _HIDDEN))
-    whole_s = gather_s + product_s + 3 * machine.launch_s
-    issue_s = _CHUNKS * _LAUNCHES * machine.launch_s
-    chunked_s = max(issue_s, gather_s, product_s + copy_s)
-    return {
-        "whole, with syncs_s": whole_s,
-        "chunked, with syncs_s": chunked_s,
-        # `whole` reads a number of the result, and therefore always waits for the device.
-        "whole, without_s": whole_s,
-        "chunked, without_s": issue_s,
-        "flips": (whole_s < chunked_s) != (whole_s < issue_s),
-    }
-
-
-def predict_size(graph: Graph, machine: Machine) -> Figures:
-    """Predict the times of a step. The result uses the names of the measured figures."""
-    kernels_s = costs(graph, machine, 1).compute_s
-    busy_s = float(np.maximum(kernels_s[kernels_s > 0], _KERNEL_S).sum())
-    host_s = int((graph.statements.parent < 0).sum()) * _HOST_S
-    return {
-        "host_s": host_s,
-        "kernels_busy_s": busy_s,
-        "step_s": max(host_s, busy_s),
-        "launch bound": host_s >= busy_s,
-        "as one CUDA graph_s": busy_s,
-    }
-
-
 def _stream_variants() -> dict[str, Callable[[], object]]:
     """Return two ways to multiply gathered shards.
 
     ``whole`` gathers and multiplies all shards. Then the host reads a number of the result, and waits for it.
     ``chunked`` works shard by shard on two streams. Its host does not wait.
     """
-    rows = _ROWS
-    weight = torch.randn(_WIDTH, _HIDDEN, device="cuda")
-    shards = torch.randn(_CHUNKS, rows, _WIDTH, device="cuda")
+    rows = ROWS
+    weight = torch.randn(WIDTH, HIDDEN, device="cuda")
+    shards = torch.randn(CHUNKS, rows, WIDTH, device="cuda")
     gathered = torch.empty_like(shards)
-    output = torch.empty(_CHUNKS * rows, _HIDDEN, device="cuda")
+    output = torch.empty(CHUNKS * rows, HIDDEN, device="cuda")
     streams = [torch.cuda.Stream() for _ in range(2)]
 
     def run_whole() -> None:
@@ -144,7 +103,7 @@ def _stream_variants() -> dict[str, Callable[[], object]]:
         output[0, 0].item()
 
     def run_chunked() -> None:
-        for at in range(_CHUNKS):
+        for at in range(CHUNKS):
             copying, multiplying = streams
             with torch.cuda.stream(copying):
                 gathered[at].copy_(shards[at])

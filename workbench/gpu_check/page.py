@@ -11,10 +11,6 @@ from workbench.gpu_check.parts import QUESTIONS, SLOT
 from workbench.summary import human_bytes, human_seconds
 
 COMMAND = "thunder-workbench gpu-check"
-HOW_TO_SEND = (
-    "To add a machine: run the command there, put the `gpu-check.json` that it writes into "
-    "`benchmarks/results/NAME-OF-THE-MACHINE/`, run `python -m benchmarks.gpu_page`, and send both as a change."
-)
 _MOST_CELL = 160
 _RATE = "_per_s"
 
