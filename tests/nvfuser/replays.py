@@ -6,6 +6,7 @@ A replay runs the statements of a plan by PyTorch on the CPU.
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import torch
@@ -14,9 +15,11 @@ from torch.utils import _pytree as pytree
 import workbench
 from workbench.bench import Workbench
 from workbench.compiler import api
-from workbench.compiler.fusion.fusion_source import count_sets, definition
+from workbench.compiler.fusion.fusion_source import definition
+from workbench.compiler.interop.thunder_api import prims
 from workbench.compiler.planner.cpu_replay import ReplayResult
 from workbench.compiler.planner.cpu_replay import replay as replay
+from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.validate import validate
 from workbench.programs import resolve
 
@@ -55,6 +58,25 @@ def fusions(bench: Workbench) -> list[Any]:
     split = bench.plan.split
     bsyms = [*split.forward.bound_symbols, *(split.backward.bound_symbols if split.backward else ())]
     return [bsym for bsym in bsyms if bsym.sym.is_fusion]
+
+
+def count_sets(fusion: Any, policy: str | None = None) -> int:
+    """Count the `set` nodes for in-place copies in a fusion's definition, including nodes that nvFuser adds itself.
+
+    Clones, and broadcasts that change nothing, are also `set` nodes. To leave out such nodes, this function subtracts
+    the number of `set` nodes in the same definition without copies. See `definition` for the parameters.
+    """
+    plain = [
+        prims.shallow_copy.bind(member.args[0], output=member.output) if copy_sets.is_copy(member) else member
+        for member in fusion.subsymbols
+    ]
+    # With a policy, `definition` translates the given members. The policy decides nothing, because no copy is left.
+    without = definition(dataclasses.replace(fusion, subsymbols=plain), policy="never")
+    return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(without))
+
+
+# `print_math` prints a `set` as ``Set``. `str(definition)` prints a cast to the same type instead.
+_SET = re.compile(r"= Set\(")
 
 
 def replayed(bench: Workbench, known: Eager) -> ReplayResult:

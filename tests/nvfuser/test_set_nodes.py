@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import workbench
+from tests.nvfuser.replays import count_sets, fusions
 from tests.trial_counts import beyond, combined
 from workbench.bench import Workbench
-from workbench.compiler.fusion.fusion_source import count_sets, definition
+from workbench.compiler.fusion.fusion_source import definition
 from workbench.errors import ChoiceError, PlanError
 
 POLICIES = ("always", "never", "direct_only", "alias_aware")
@@ -75,12 +76,6 @@ def planned(case: str, policy: str, fences: str) -> Workbench:
     bench = opened(case)
     bench.choose({"copies.policy": policy, "copies.fences": fences})
     return bench
-
-
-def fusions(bench: Workbench) -> list[Any]:
-    split = bench.plan.split
-    bsyms = [*split.forward.bound_symbols, *(split.backward.bound_symbols if split.backward else ())]
-    return [bsym for bsym in bsyms if bsym.sym.is_fusion]
 
 
 def sets(bench: Workbench, policy: str | None = None) -> int:

@@ -26,7 +26,14 @@ from tests.trial_counts import amount
 from workbench.compiler.api import Hooks
 from workbench.compiler.fusion.cut_solver import Network
 from workbench.compiler.fusion.fusion_crossings import crossings
-from workbench.compiler.fusion.rematerialize import RematOptions, RematReport, find_cut, rematerialize
+from workbench.compiler.fusion.rematerialize import (
+    Members,
+    RematOptions,
+    RematReport,
+    _CutFusion,
+    _Producer,
+    rematerialize,
+)
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.errors import ProgramError
 
@@ -64,6 +71,13 @@ def thunders_find_cut(weight: float) -> Callable[..., tuple[str, ...]]:
     namespace = dict(vars(thunders))
     exec(source.replace("weight / 2.0", f"weight * {weight}"), namespace)
     return namespace["find_cut"]
+
+
+def find_cut(external: Any, producer: Any, consumer: Any, options: RematOptions) -> tuple[str, ...]:
+    """Return the values that a producer passes to a consumer, as Thunder's `find_cut` does."""
+    fusions, names = Members(), [proxy.name for proxy in external]
+    cut = _CutFusion.from_bsym(consumer, fusions)
+    return _Producer(_CutFusion.from_bsym(producer, fusions)).find_cut(cut, names, options, (), None)
 
 
 def pairs(trace: Any) -> list[tuple[Any, Any, Any]]:

@@ -19,17 +19,11 @@ class FusionBoundary:
         True if the fusion reads outputs of the neighbour; False if the neighbour reads outputs of the fusion.
     reason : str
         Why the fusion does not contain the neighbour.
-    through : int
-        If the neighbour is another fusion: row of a statement between the two fusions. The statement depends on the
-        earlier fusion, and the later fusion reads the statement's outputs. Therefore, the two fusions cannot become
-        one: the merged fusion and the statement would need each other's outputs. -1 if no such statement exists, or if
-        the neighbour is not a fusion.
     """
 
     statement: int
     before: bool
     reason: str
-    through: int = -1
 
 
 def boundaries(graph: Graph, fusion: int) -> tuple[FusionBoundary, ...]:
@@ -53,7 +47,7 @@ def boundaries(graph: Graph, fusion: int) -> tuple[FusionBoundary, ...]:
         if row != fusion and row not in before and outputs & set(statements.inputs[row].tolist())
     ]
     ends = [(row, True) for row in before] + [(row, False) for row in after]
-    return tuple(FusionBoundary(row, first, *_reason(graph, fusion, row, neighbor_first=first)) for row, first in ends)
+    return tuple(FusionBoundary(row, first, _reason(graph, fusion, row, neighbor_first=first)) for row, first in ends)
 
 
 def _top(graph: Graph) -> list[int]:
@@ -74,20 +68,21 @@ def _makers(graph: Graph) -> dict[int, int]:
     return made
 
 
-def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -> tuple[str, int]:
+def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -> str:
     statements = graph.statements
     kind, flags = statements.kind[neighbor], statements.flags[neighbor]
     if statements.side[neighbor] != statements.side[fusion]:
         side = "backward" if statements.side[neighbor] == BACKWARD else "forward"
-        return f"it runs in the {side}, which is a separate trace", -1
+        return f"it runs in the {side}, which is a separate trace"
     if kind == Kind.FUSION:
         first, last = (neighbor, fusion) if neighbor_first else (fusion, neighbor)
         between = _statement_between(graph, first, last)
+        # A fusion of both and a statement between them would need each other's outputs.
         if between >= 0:
             name, ends = statements.name[between].rpartition(".")[2], (statements.name[first], statements.name[last])
             path = f"{name} depends on {ends[0]} and feeds {ends[1]}"
-            return f"another fusion: {path}, so fusing both creates a cycle", between
-        return "another fusion: nothing is between them, but Thunder's partition keeps them apart", -1
+            return f"another fusion: {path}, so fusing both creates a cycle"
+        return "another fusion: nothing is between them, but Thunder's partition keeps them apart"
     named = {
         Kind.COLLECTIVE: "a collective: it is issued outside of kernels",
         Kind.WAIT: "the wait for a collective, which no kernel contains",
@@ -96,15 +91,15 @@ def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -
         Kind.COPY: "an in-place copy that runs by itself",
     }
     if kind in named:
-        return named[kind], -1
+        return named[kind]
     executor = statements.executor[neighbor] or "its executor"
     if flags & StatementFlag.RANDOM:
-        return f"random numbers, which {executor} draws as unmodified PyTorch does", -1
+        return f"random numbers, which {executor} draws as unmodified PyTorch does"
     if flags & StatementFlag.MATMUL:
-        return f"a matrix product, for which {executor} has a kernel of its own", -1
+        return f"a matrix product, for which {executor} has a kernel of its own"
     if flags & StatementFlag.VIEW:
-        return f"a view that {executor} makes, which starts no kernel", -1
-    return f"{executor} runs it: the fusing executor does not accept this operator", -1
+        return f"a view that {executor} makes, which starts no kernel"
+    return f"{executor} runs it: the fusing executor does not accept this operator"
 
 
 def _statement_between(graph: Graph, first: int, last: int) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from workbench.compiler.interop.devices import nvfuser_module
-from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, prims, utils
+from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, utils
 from workbench.compiler.trace import copy_sets
 from workbench.errors import PlanError, suggest_names
 
@@ -92,23 +91,6 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     word = {fact.output: policy for fact in copy_sets.copy_facts(fusion)}
     with copy_sets.skip_set(copy_sets.copies_without_set(fusion, word, unchecked=True)):
         return _math(fusion, _build(fusion, fusion.subsymbols))
-
-
-def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
-    """Count the `set` nodes for in-place copies in a fusion's definition, including nodes that nvFuser adds itself.
-
-    Clones, and broadcasts that change nothing, are also `set` nodes. To leave out such nodes, this function subtracts
-    the number of `set` nodes in the same definition without copies. See `definition` for the parameters.
-    """
-    plain = [
-        prims.shallow_copy.bind(member.args[0], output=member.output) if copy_sets.is_copy(member) else member
-        for member in fusion.subsymbols
-    ]
-    return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(_math(fusion, _build(fusion, plain))))
-
-
-# `print_math` prints a `set` as ``Set``. `str(definition)` prints a cast to the same type instead.
-_SET = re.compile(r"= Set\(")
 
 
 def _build(fusion: BoundSymbol, members: Sequence[BoundSymbol]) -> Callable[[Any], Any]:

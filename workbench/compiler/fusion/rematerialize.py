@@ -322,7 +322,24 @@ class _Producer:
         overwritten: Collection[str],
         report: RematReport | None,
     ) -> tuple[str, ...]:
-        """Return the variables that this producer passes to a consumer; see the function `find_cut`."""
+        """Return the variables that this producer passes to a consumer, sorted by name.
+
+        The consumer recomputes the other values that it needs. The result is empty if this pair is not cut; the
+        consumer then stays unchanged.
+
+        Parameters
+        ----------
+        consumer : _CutFusion
+        external : collection of str
+            Outputs of the producer that other statements also need.
+        options : RematOptions
+            Weights and pins.
+        overwritten : collection of str
+            Values whose memory is written between the two fusions. The consumer cannot recompute a value that is
+            computed from one of them.
+        report : RematReport or None
+            Receives the ties.
+        """
         tagged = self.tagged
         if options.repeats_draws:
             tagged = {
@@ -444,41 +461,6 @@ def _sorted(members: Sequence[_Member]) -> list[_Member]:
                 eligible.append(i)
     found.reverse()
     return found
-
-
-def find_cut(
-    external: Sequence[Proxy],
-    producer: BoundSymbol,
-    consumer: BoundSymbol,
-    options: RematOptions,
-    overwritten: Collection[str] = (),
-    report: RematReport | None = None,
-) -> tuple[str, ...]:
-    """Find the variables that a producer passes to a consumer. The consumer recomputes the other values that it needs.
-
-    Parameters
-    ----------
-    external : sequence of Proxy
-        Outputs of the producer that other statements also need.
-    producer, consumer : BoundSymbol
-        Two fusions.
-    options : RematOptions
-        Weights and pins.
-    overwritten : collection of str
-        Values whose memory is written between the two fusions. The consumer cannot recompute a value that is computed
-        from one of them.
-    report : RematReport, optional
-        Receives the ties.
-
-    Returns
-    -------
-    tuple of str
-        Sorted names. Empty if this pair is not cut; the consumer then stays unchanged.
-    """
-    members = Members()
-    return _Producer(_CutFusion.from_bsym(producer, members)).find_cut(
-        _CutFusion.from_bsym(consumer, members), _names(external), options, overwritten, report
-    )
 
 
 def rematerialize(

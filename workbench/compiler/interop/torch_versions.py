@@ -30,20 +30,6 @@ Since PyTorch 2.12, a new thread has the default settings, and a change of a set
 makes the change. In earlier versions, all threads have the same settings.
 """
 
-READS_ARGUMENTS_LATE = Version("2.12.dev0") <= TORCH
-"""Whether Dynamo reads a tensor argument only when the called function uses it.
-
-The first layer of a model then gets an argument that Dynamo has not read. Therefore no other layer can reuse the trace
-of the first layer; see `module_equality.describe`. Earlier versions read the argument before the call.
-"""
-
-LOSES_MARKS = Version("2.11.dev0") <= TORCH
-"""Whether Dynamo misreads `ctx.mark_non_differentiable` if the function also returns values that are not tensors.
-
-Dynamo counts marked results among all results, but its graph has only the tensors. A mark is then lost, or applies to
-another tensor. A tensor that is marked by mistake gets no gradient. Plain `torch.compile` has the same defect.
-"""
-
 
 def settings_context(changes: Callable[[], Iterator[None]]) -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Turn a generator function that changes settings of PyTorch into a function that returns a context manager.
