@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.compiler.memory import stepper
 from tests.compiler.random_programs import OPS, _statement
 from workbench.compiler import api
 from workbench.compiler.lowering import patch_context
@@ -228,7 +229,7 @@ def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off
             if bsym.sym.is_fusion or not bsym.flat_proxy_outs or bsym.sym.name.startswith(("unpack", "python_")):
                 continue
             tensors = {
-                proxy.name: fake_execution.empty(proxy, found.strides[proxy.name])
+                proxy.name: stepper.empty(proxy, found.strides[proxy.name])
                 for proxy in bsym.flat_proxy_args
                 if proxy.name in found.strides
             }

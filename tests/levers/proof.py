@@ -18,10 +18,11 @@ from hypothesis import currently_in_test_context, event
 from thunder.core.proxies import TensorProxy
 
 import workbench
+from tests.compiler.memory import stepper
 from tests.strategies import refused_choices
 from workbench.bench import Workbench
 from workbench.compiler import api
-from workbench.compiler.memory import fake_execution, op_effects
+from workbench.compiler.memory import op_effects
 from workbench.core.graph import BACKWARD, ValueFlag
 from workbench.errors import ChoiceError
 from workbench.runs.measure import accuracy, memory_meter
@@ -196,7 +197,7 @@ def predicted_as_stepped(bench: Workbench) -> int | None:
     declares a value smaller than it is, because the plan's figures are then too small.
     """
     split, context = bench.plan.split, bench._captured.context
-    stepped = fake_execution.step(split.forward, split.backward, arguments=context.arguments, beside=context.beside)
+    stepped = stepper.step(split.forward, split.backward, arguments=context.arguments, beside=context.beside)
     plan = bench.plan
     unread_bytes = sum(tensor.untyped_storage().nbytes() for tensor in context.unread.values())
     assert plan.baseline_bytes == stepped.baseline_bytes + unread_bytes

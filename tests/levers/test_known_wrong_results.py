@@ -19,9 +19,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import workbench
 from tests.nvfuser import replays
+from tests.nvfuser.cpu_replay import replay
 from tests.trial_counts import combined
 from workbench.compiler.interop import devices
-from workbench.compiler.planner.cpu_replay import replay
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ChoiceError
 from workbench.programs import resolve

@@ -13,12 +13,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 import workbench
+from tests.nvfuser.cpu_replay import ReplayResult
+from tests.nvfuser.cpu_replay import replay as replay
 from workbench.bench import Workbench
 from workbench.compiler import api
 from workbench.compiler.fusion.fusion_source import definition
 from workbench.compiler.interop.thunder_api import prims
-from workbench.compiler.planner.cpu_replay import ReplayResult
-from workbench.compiler.planner.cpu_replay import replay as replay
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.validate import validate
 from workbench.programs import resolve

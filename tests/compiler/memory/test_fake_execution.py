@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import workbench
+from tests.compiler.memory.stepper import ExecutedMemory, _HandOver, step
 from tests.compiler.random_programs import RandomProgram, random_programs
 from tests.trial_counts import amount, beyond
 from workbench.compiler import api
 from workbench.compiler.lowering import patch_context
-from workbench.compiler.memory.fake_execution import ExecutedMemory, _HandOver, step
 from workbench.compiler.memory.grad_accumulation import accumulation_order
 from workbench.compiler.trace.stable_ids import is_statement
 from workbench.core.executor import why_no_nvfuser

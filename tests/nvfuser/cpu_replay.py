@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from tests.nvfuser.fusion_outputs import make_outputs
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     NumberProxy,
@@ -28,7 +29,6 @@ from workbench.compiler.interop.thunder_api import (
     utils,
 )
 from workbench.compiler.memory.fake_execution import claim, forwarded_inputs, source
-from workbench.compiler.memory.nvfuser_aliasing import make_outputs
 from workbench.compiler.trace import copy_sets
 
 
@@ -56,7 +56,6 @@ def replay(
     backward: TraceCtx | None,
     arguments: Mapping[str, torch.Tensor],
     *,
-    cotangents: Sequence[torch.Tensor] | None = None,
     without_set: Collection[str] = (),
 ) -> ReplayResult:
     """Execute the traces of a planned step on the CPU.
@@ -66,9 +65,8 @@ def replay(
     forward, backward : TraceCtx
         The traces of `Plan.split`.
     arguments : mapping of str to Tensor
-        The arguments, by name in the forward trace. The replay copies them, and does not change the originals.
-    cotangents : sequence of Tensor, optional
-        The gradient of each output. The default is ones for floating point outputs, and zeros for all other outputs.
+        The arguments, by name in the forward trace. The replay copies them, and does not change the originals. The
+        gradient of an output is ones for floating point outputs, and zeros for all other outputs.
     without_set : collection of str
         In-place copies that have no `set` (an explicit copy of the value) before them in nvFuser's definition. Each
         copy is given by the name of its result.
@@ -85,7 +83,7 @@ def replay(
             return ReplayResult(tuple(tree_flatten(returned)[0]), {}, own)
         outcome, (saved, others) = returned
         outputs = tuple(outcome["flat_output"])
-        given = [_cotangent(output) for output in outputs] if cotangents is None else list(cotangents)
+        given = [_cotangent(output) for output in outputs]
         gradients = _run(
             backward, {"saved_for_backward": [list(saved), list(others)], "cotangents": given}, without_set
         )
