@@ -19,6 +19,7 @@ from workbench import errors
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
 from workbench.cli.entry import app
+from workbench.interop.private_api import TORCH_VERSIONS
 from workbench.ui.app.places import PLACES
 from workbench.ui.controls.help import TABS
 
@@ -113,6 +114,14 @@ def test_commands_on_the_pages_exist_with_their_options() -> None:
             unknown += [f"{page.name}: {line}"] if command is None or not options.issuperset(given) else []
     assert seen > 20
     assert unknown == []
+
+
+def test_pages_name_the_supported_versions_of_pytorch() -> None:
+    least, below = re.fullmatch(r">=2\.(\d+),<2\.(\d+)", TORCH_VERSIONS).groups()
+    texts = {page.name: page.read_text() for page in [*pages(), ROOT / "README.md"]}
+    named = {(name, span) for name, text in texts.items() for span in re.findall(r"PyTorch (2\.\d+ to 2\.\d+)", text)}
+    assert named == {(name, f"2.{least} to 2.{int(below) - 1}") for name, _ in named}
+    assert {"README.md", "upgrading.md"} <= dict(named).keys()
 
 
 def test_names_of_a_bench_on_the_pages_exist() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from workbench.bench.report.saved_plan import write_document
 from workbench.core.config import comment_of, site_order
 from workbench.errors import ConfigError, PlanError, one_line, short_repr
+from workbench.interop.private_api import TORCH_VERSIONS
 
 if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
@@ -77,9 +78,9 @@ def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> 
         f"    {_USES[target].replace('choices', Path(name).stem, 1)}",
         "",
         *textwrap.wrap(
-            "This file needs nothing but PyTorch 2.10 to 2.12. A choice names an operator by the path of its module, "
-            "by its name, and by the number of operators of this name before it in this module. Its output is saved "
-            "for the backward, or recomputed by the backward. PyTorch decides about all other tensors.",
+            f"This file needs nothing but PyTorch {TORCH_VERSIONS}. A choice names an operator by the path of its "
+            "module, by its name, and by the number of operators of this name before it in this module. Its output is "
+            "saved for the backward, or recomputed by the backward. PyTorch decides about all other tensors.",
             110,
         ),
         *(_predicted_lines(bench) if target == "torch" else []),
