@@ -16,6 +16,148 @@ function follow(model, names, draw) {
         for (const name of names)model.off(`change:${name}`, draw);
     };
 }
+const WAIT = 250;
+function exportBox(model, file) {
+    const targets = ()=>model.get("targets") ?? [];
+    let target = "thunder", timer = 0, asked = "", answered = false;
+    const chosen = ()=>targets().find((one)=>one.target === target) ?? {};
+    const opener = h("button", {
+        class: "wb-export-more",
+        title: "For Thunder or for plain PyTorch: the file, and what it leaves out",
+        "aria-label": "What the file is for",
+        "aria-haspopup": "dialog",
+        "aria-expanded": "false",
+        onclick: ()=>open(el.hidden)
+    }, "▾");
+    const write = ()=>model.send({
+            type: "export",
+            path: file.value.trim(),
+            target
+        });
+    const row = h("div", {
+        class: "wb-targets",
+        role: "group",
+        "aria-label": "Targets"
+    }, h("span", {
+        class: "wb-muted"
+    }, "For "));
+    const about = h("p", {
+        class: "wb-muted"
+    }), body = h("div", {
+        class: "wb-export-body"
+    }), make = h("button", {
+        class: "wb-primary",
+        onclick: write
+    });
+    const el = h("div", {
+        class: "wb-export-box",
+        role: "dialog",
+        "aria-label": "Export",
+        hidden: true,
+        tabindex: "-1"
+    }, row, about, body, h("div", {
+        class: "wb-export-end"
+    }, make, h("button", {
+        onclick: ()=>open(false)
+    }, "Close")));
+    function ask() {
+        asked = String(Math.random());
+        answered = false;
+        model.send({
+            type: "export_preview",
+            path: file.value.trim(),
+            target,
+            asked
+        });
+        draw();
+    }
+    function open(on) {
+        el.hidden = !on;
+        opener.setAttribute("aria-expanded", String(on));
+        if (on) {
+            aim(target);
+            row.querySelector('[aria-pressed="true"]')?.focus();
+        } else opener.focus({
+            preventScroll: true
+        });
+    }
+    function aim(next) {
+        const usual = !file.value.trim() || file.value === chosen().file;
+        target = next;
+        if (usual) file.value = chosen().file;
+        row.querySelectorAll("button").forEach((button)=>button.setAttribute("aria-pressed", String(button.value === target)));
+        about.textContent = chosen().about ?? "";
+        ask();
+    }
+    row.append(...targets().map((one)=>h("button", {
+            value: one.target,
+            onclick: ()=>aim(one.target)
+        }, one.name)));
+    file.addEventListener("input", ()=>{
+        clearTimeout(timer);
+        if (!el.hidden) timer = window.setTimeout(ask, WAIT);
+    });
+    el.addEventListener("keydown", (event)=>{
+        if ("Escape" === event.key) {
+            event.stopPropagation();
+            open(false);
+        }
+    });
+    function leftOut({ count, left_out_count: out, left_out: rows }) {
+        if (!target.startsWith("torch")) return [];
+        if (!count) return [
+            h("p", {
+                class: "wb-muted"
+            }, "Nothing is chosen: the file has no choices.")
+        ];
+        if (!rows.length) return [
+            h("p", {}, `PyTorch can follow ${1 === count ? "the choice" : `all ${count} choices`}.`)
+        ];
+        return [
+            h("h4", {}, `Left out: ${out} of ${count} choice${1 === count ? "" : "s"}`),
+            h("ul", {
+                class: "wb-left-out",
+                tabindex: "0",
+                "aria-label": "Choices that are left out"
+            }, rows.map(({ id, option, reason, count: layers })=>h("li", {}, h("code", {}, `${id} = ${option}`), layers > 1 && h("span", {
+                    class: "wb-muted"
+                }, ` in ${layers} layers`), h("div", {
+                    class: "wb-reason"
+                }, reason))))
+        ];
+    }
+    function draw() {
+        if (el.hidden) return;
+        const found = model.get("exported") ?? {}, here = found.asked === asked;
+        if (answered && !found.asked) return void ask();
+        answered = here;
+        make.textContent = `Export to ${file.value.trim() || "…"}`;
+        make.disabled = Boolean(here && found.refused);
+        body.replaceChildren(...here ? found.refused ? [
+            h("p", {
+                class: "wb-bad"
+            }, found.refused)
+        ] : found.text ? [
+            ...leftOut(found),
+            h("h4", {}, "The file"),
+            h("pre", {
+                tabindex: "0",
+                "aria-label": "The file"
+            }, found.text, found.more ? `\n… ${found.more} more lines` : "")
+        ] : [] : [
+            h("p", {
+                class: "wb-muted",
+                role: "status"
+            }, "computing…")
+        ]);
+    }
+    return {
+        opener,
+        el,
+        write,
+        draw
+    };
+}
 const ASK_TAB = "thunder-workbench:open-tab";
 const PLACE = "thunder-workbench:place";
 const TAB_NEWS = "thunder-workbench:tab";
@@ -52,7 +194,7 @@ function render({ model, el }) {
     });
     const inTurns = h("label", {
         class: "wb-turns",
-        title: "Step the program without choices in the same process, interleaved with this one: what differs is then the choices', and not the machine's. It is compiled, too, which takes as long again"
+        title: "Also step the program without choices, in turns with this plan: a difference then comes from the choices, not from the machine. Compiling takes twice as long"
     }, turns, words("interleaved with stock"));
     const cancel = button("Cancel", "■", "cancel", "Stop the run and everything it started");
     const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make it again (r)");
@@ -64,16 +206,14 @@ function render({ model, el }) {
     });
     const save = h("button", {
         title: "Write the choices as a Python file",
-        onclick: ()=>model.send({
-                type: "export",
-                path: file.value.trim()
-            })
+        onclick: ()=>box.write()
     }, face("Export", "⤓"));
     file.addEventListener("keydown", (event)=>{
         if ("Enter" === event.key) save.click();
     });
+    const box = exportBox(model, file);
     const machine = h("select", {
-        title: "What ranks are simulated on",
+        title: "Machine on which ranks are simulated",
         onchange: ()=>model.send({
                 type: "machine",
                 name: machine.value
@@ -83,7 +223,7 @@ function render({ model, el }) {
         type: "text",
         inputmode: "decimal",
         placeholder: "no limit",
-        title: "The most MiB of results in flight; empty for no limit"
+        title: "Limit of the results in flight, in MiB; empty for no limit"
     });
     const search = h("button", {
         onclick: ()=>model.send({
@@ -117,9 +257,9 @@ function render({ model, el }) {
         class: "wb-group"
     }, undo, redo), h("span", {
         class: "wb-group wb-export"
-    }, file, save), h("span", {
+    }, file, save, box.opener), h("span", {
         class: "wb-group wb-shown"
-    }, tab, full)), ranks);
+    }, tab, full)), ranks, box.el);
     el.dataset.app = model.get("app");
     function openTab() {
         const ask = new CustomEvent(ASK_TAB, {
@@ -190,11 +330,18 @@ function render({ model, el }) {
         search.title = `Simulate orders of the collectives on ${shown.machine} and choose the best within the limit`;
         el.dataset.name = model.get("app_name") || (shown.program ?? "");
     };
-    const stop = follow(model, [
-        "content"
-    ], draw);
+    const stops = [
+        follow(model, [
+            "content"
+        ], draw),
+        follow(model, [
+            "exported"
+        ], box.draw)
+    ];
     askedFor();
-    return stop;
+    return ()=>{
+        for (const stop of stops)stop();
+    };
 }
 const controls = {
     render: render

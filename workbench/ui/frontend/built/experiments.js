@@ -118,7 +118,7 @@ function sideBySide(model) {
                     });
                 }
             }, "×"))), h("button", {
-            title: "Keep the plan as it is now, to be ticked later beside others",
+            title: "Keep the current plan, to compare it with others later",
             onclick: ()=>model.send({
                     type: "keep"
                 })
@@ -307,7 +307,7 @@ function render({ model, el }) {
             }, "Delete");
         el.replaceChildren(h("p", {
             class: "wb-muted"
-        }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that is brought back is listed here.` : "Compile & run makes the first."}`), scrolled("Runs", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))), h("tbody", {}, rows.map((row)=>h("tr", {
+        }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that you copy back is listed here.` : "Compile & run makes the first."}`), scrolled("Runs", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))), h("tbody", {}, rows.map((row)=>h("tr", {
                 class: row.pinned ? "wb-chosen" : null,
                 "data-run": row.folder
             }, h("td", {}, h("input", {
@@ -328,13 +328,13 @@ function render({ model, el }) {
             }, row.predicted), h("td", {
                 class: "wb-right"
             }, row.measured, row.off && h("span", {
-                class: "wb-muted"
-            }, ` ${row.off}`)), h("td", {
+                class: "wb-aside"
+            }, row.off)), h("td", {
                 class: "wb-right"
             }, row.compile), h("td", {
                 class: "wb-right"
-            }, row.step, (row.against ?? []).map((text)=>h("div", {
-                    class: "wb-muted wb-nowrap"
+            }, row.step, (row.against ?? []).map((text)=>h("span", {
+                    class: "wb-aside"
                 }, text))), h("td", {
                 class: "ok" === row.accuracy ? "wb-good" : "wb-bad"
             }, row.accuracy), h("td", {
@@ -343,8 +343,8 @@ function render({ model, el }) {
                     row.error,
                     ...row.warnings ?? []
                 ].filter(Boolean).join("\n") || null
-            }, row.state, (row.warnings ?? []).length > 0 && h("div", {
-                class: "wb-muted wb-nowrap"
+            }, row.state, (row.warnings ?? []).length > 0 && h("span", {
+                class: "wb-aside"
             }, "with warnings")), h("td", {
                 class: "wb-right"
             }, remove(row)))))), {

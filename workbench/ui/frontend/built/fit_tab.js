@@ -100,7 +100,7 @@ function render({ model, el }) {
         });
     const fit = h("button", {
         class: "wb-primary",
-        title: "Choose what to save, recompute and offload, and in which order once the curve has it: the least time under this peak. What was chosen by hand stays",
+        title: "Choose what to save, recompute and offload for the least time under this peak. Choices made by hand stay",
         onclick: ask
     }, "Fit");
     peak.addEventListener("keydown", (event)=>{
@@ -168,7 +168,7 @@ function render({ model, el }) {
         const find = state ? "Find the curve again" : "Find the curve";
         again.textContent = "working" === state ? "Cancel" : find;
         each.disabled = "working" === state || !state;
-        each.title = `Find the curve again, with a line for each of what may be chosen: ${levers.join(", ")}. Takes longer: in another order every peak is a plan's`;
+        each.title = `Find the curve again, with a line for each kind of choice: ${levers.join(", ")}. This takes longer`;
         again.setAttribute("aria-label", "working" === state ? "Cancel the curve" : find);
         if ("working" !== state) began = 0;
         said.textContent = "working" === state ? `Curve: ${done} of ${count}${left(done, count)}` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
@@ -180,7 +180,7 @@ function render({ model, el }) {
                     class: "wb-row wb-step"
                 }, h("span", {}, `${step.label}: ${step.effect}`), h("button", {
                     "aria-label": `${step.label}: choose`,
-                    title: "Chosen by hand from then on",
+                    title: "It then counts as chosen by hand",
                     onclick: ()=>model.send({
                             type: "choose_all",
                             choices: step.choices

@@ -1189,19 +1189,28 @@ function itemsOf(view, target) {
     for(let i = 0; turned && i < choice.id.length; i++){
         if (choice[turned.kind][i] !== turned.index) continue;
         const id = strings[choice.id[i]];
-        for (const option of strings[choice.others[i]].split("\n"))items.push({
-            text: `Choose ${option}`,
-            note: `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`,
-            preview: {
-                id,
-                option
-            },
-            act: ()=>view.model.send({
-                    type: "choose",
-                    id,
-                    option
-                })
-        });
+        const note = `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`, layers = choice.layers[i];
+        for (const option of strings[choice.others[i]].split("\n")){
+            const item = (text, more)=>items.push({
+                    text,
+                    note,
+                    preview: {
+                        id,
+                        option,
+                        ...more
+                    },
+                    act: ()=>view.model.send({
+                            type: "choose",
+                            id,
+                            option,
+                            ...more
+                        })
+                });
+            item(`Choose ${option}`, {});
+            if (layers > choice.count[i]) item(`Choose ${option} in all ${layers} layers`, {
+                scope: "all"
+            });
+        }
     }
     if ("module" === target.kind) items.push({
         text: "Zoom in",
@@ -1305,9 +1314,16 @@ function rankOf({ names, scope, symbol, text }, query) {
 function search(entries, asked) {
     const query = asked.trim().toLowerCase();
     if (!query) return [];
+    const words = query.split(/\s+/u);
+    const rank = (entry)=>{
+        const whole = rankOf(entry, query), each = whole >= 0 ? [
+            whole
+        ] : words.map((word)=>rankOf(entry, word));
+        return each.includes(-1) ? -1 : Math.max(...each);
+    };
     const found = entries.map((entry)=>({
             entry,
-            rank: rankOf(entry, query)
+            rank: rank(entry)
         })).filter(({ rank })=>rank >= 0);
     return found.sort((a, b)=>a.rank - b.rank || a.entry.order - b.entry.order).map(({ entry })=>entry);
 }

@@ -70,6 +70,20 @@ function render({ model, el }) {
                     class: tone ? `wb-${tone}` : null
                 }, text)
             ]));
+    const groups = (rows)=>h("table", {
+            class: "wb-groups"
+        }, h("thead", {}, h("tr", {}, [
+            "in",
+            "peak, predicted",
+            "saved"
+        ].map((name, i)=>h("th", {
+                class: i ? "wb-right" : null
+            }, name)))), h("tbody", {}, rows.map(({ name, ...cells })=>h("tr", {}, h("td", {}, name), [
+                cells.peak,
+                cells.saved
+            ].map(({ text, tone })=>h("td", {
+                    class: `wb-right ${tone ? `wb-${tone}` : ""}`
+                }, text))))));
     const option = (site, one)=>h("div", {
             class: `wb-option ${one.current ? "wb-current" : ""}`
         }, h("button", {
@@ -85,13 +99,15 @@ function render({ model, el }) {
                     id: site.id,
                     option: one.name
                 })
-        }, one.name, one.current && h("span", {
+        }, one.name, (one.current || one.tag) && h("span", {
             class: "wb-tag"
-        }, "now")), one.means && h("div", {
+        }, one.tag ?? "now")), one.means && h("div", {
             class: "wb-means"
         }, one.means), one.reason && h("div", {
             class: "wb-reason"
-        }, one.reason), one.figures && effect(one.figures), one.moved?.length > 0 && h("div", {
+        }, one.reason), one.figures && effect(one.figures), one.why && h("div", {
+            class: "wb-means wb-why"
+        }, one.why), one.groups && groups(one.groups), one.moved?.length > 0 && h("div", {
             class: "wb-moved"
         }, h("span", {
             class: "wb-muted"
@@ -103,43 +119,77 @@ function render({ model, el }) {
         }, ` and ${one.more} more`) : ""), one.waiting && h("div", {
             class: "wb-muted"
         }, "computing…"));
-    const scope = ({ of, count, alone })=>{
-        const all = "waits" === of ? `all ${count} waits of one moment` : `all ${count} identical ${of}`;
-        const one = `this ${of.slice(0, -1)} alone`;
-        const button = (text, on)=>h("button", {
-                class: on === alone ? "wb-pressed" : null,
-                "aria-pressed": String(on === alone),
-                onclick: ()=>model.send({
-                        type: "alone",
-                        on
-                    })
-            }, text);
-        return h("div", {
+    const scope = ({ now, named })=>h("div", {
             class: "wb-scope",
             role: "group",
             "aria-label": "What a choice holds for"
         }, h("span", {
             class: "wb-muted"
-        }, "Choose for "), button(all, false), button(one, true));
-    };
-    const value = (one)=>h("tr", {}, h("td", {}, h("code", {}, one.name)), h("td", {}, one.shape), h("td", {}, one.dtype), h("td", {
+        }, "Choose for "), Object.entries(named).map(([name, text])=>h("button", {
+                class: name === now ? "wb-pressed" : null,
+                "aria-pressed": String(name === now),
+                onclick: ()=>model.send({
+                        type: "scope",
+                        scope: name
+                    })
+            }, text)));
+    const value = (one)=>h("tr", {}, h("td", {}, h("code", {}, one.name), h("div", {
+            class: "wb-muted"
+        }, `${one.shape} ${one.dtype}`)), h("td", {
             class: "wb-right"
         }, one.bytes), h("td", {}, one.ends.map((end, i)=>[
                 i ? ", " : "",
                 link(end)
             ])));
-    const values = (title, list, last)=>list.length > 0 && h("section", {}, h("h4", {}, title), h("table", {}, h("thead", {}, h("tr", {}, [
+    const values = (title, list, last)=>list.length > 0 && h("section", {}, h("h4", {}, title), h("table", {
+            class: "wb-values"
+        }, h("thead", {}, h("tr", {}, [
             "value",
-            "shape",
-            "type",
             "bytes",
             last
         ].map((name)=>h("th", {
                 class: "bytes" === name ? "wb-right" : null
             }, name)))), h("tbody", {}, list.map(value))));
-    return follow(model, [
-        "content"
-    ], ()=>{
+    const edges = (list)=>h("section", {}, h("h4", {}, "Why it ends here"), h("ul", {
+            class: "wb-edges"
+        }, list.map((edge)=>h("li", {}, h("span", {
+                class: "wb-muted"
+            }, edge.before ? "before it " : "after it "), link(edge), h("div", {
+                class: "wb-reason"
+            }, edge.reason)))));
+    let wrapped = false;
+    const code = ({ fusion, code: found })=>h("section", {
+            class: "wb-code"
+        }, h("h4", {}, "Its code"), found ? [
+            h("p", {
+                class: "wb-muted"
+            }, found.kind),
+            h("div", {
+                class: "wb-row"
+            }, navigator.clipboard && h("button", {
+                onclick: ()=>{
+                    navigator.clipboard.writeText(found.text);
+                }
+            }, "Copy"), h("button", {
+                "aria-pressed": String(wrapped),
+                class: wrapped ? "wb-pressed" : null,
+                onclick: ()=>{
+                    wrapped = !wrapped;
+                    draw();
+                }
+            }, "Wrap lines")),
+            h("pre", {
+                tabindex: "0",
+                class: wrapped ? "wb-wrapped" : null,
+                "aria-label": `code of ${fusion}`
+            }, found.text)
+        ] : h("button", {
+            onclick: ()=>model.send({
+                    type: "code",
+                    fusion
+                })
+        }, "Show the code"));
+    function draw() {
         const shown = model.get("content");
         const parts = [];
         if (shown.title) {
@@ -155,6 +205,7 @@ function render({ model, el }) {
                     h("dd", {}, text)
                 ])));
         }
+        if (shown.edges?.length) parts.push(edges(shown.edges));
         if (shown.scope) parts.push(scope(shown.scope));
         for (const site of shown.sites ?? [])parts.push(h("section", {
             class: "wb-site",
@@ -179,29 +230,7 @@ function render({ model, el }) {
         }, shown.here.map((site)=>h("li", {}, link(site), h("span", {
                 class: "wb-muted"
             }, ` ${site.choice}, ${site.what} here`))))));
-        if (shown.fusion) parts.push(h("section", {
-            class: "wb-code"
-        }, h("h4", {}, "Its code"), shown.code ? [
-            h("p", {
-                class: "wb-muted"
-            }, shown.code.kind),
-            h("pre", {
-                tabindex: "0",
-                "aria-label": `code of ${shown.fusion}`
-            }, shown.code.text)
-        ] : h("button", {
-            onclick: ()=>model.send({
-                    type: "code",
-                    fusion: shown.fusion
-                })
-        }, "Show the code")));
-        if (shown.edges?.length) parts.push(h("section", {}, h("h4", {}, "Why it ends where it does"), h("ul", {
-            class: "wb-edges"
-        }, shown.edges.map((edge)=>h("li", {}, h("span", {
-                class: "wb-muted"
-            }, edge.before ? "before it " : "after it "), link(edge), h("div", {
-                class: "wb-reason"
-            }, edge.reason))))));
+        if (shown.fusion) parts.push(code(shown));
         parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
         if (shown.keys) parts.push(h("h3", {}, "Nothing selected"), h("p", {
             class: "wb-muted"
@@ -218,7 +247,10 @@ function render({ model, el }) {
         });
         el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
         el.dataset.shown = shown.title ?? "";
-    });
+    }
+    return follow(model, [
+        "content"
+    ], draw);
 }
 const inspector = {
     render: render

@@ -150,7 +150,7 @@ function standBeside(model, el) {
     });
     const button = h("button", {
         class: "wb-beside-bar",
-        title: "The program as it was written, beside the graph",
+        title: "The program's source, beside the graph",
         onclick: ()=>{
             open = !open;
             try {

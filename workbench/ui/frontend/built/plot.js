@@ -27,6 +27,7 @@ function humanBytes(bytes) {
 }
 const LEAST = 120;
 const ROOM = 260;
+const NARROW = 480;
 const SETTLED = 60;
 async function library(model, version) {
     const pages = window;
@@ -76,21 +77,47 @@ function render({ model, el }) {
     function fit() {
         const plot = roots?.roots[0]?.model, full = "1" === getComputedStyle(el).getPropertyValue("--wb-full").trim();
         if (!plot || !el.clientWidth) return;
-        const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
+        drawKey(plot);
+        const tabs = el.closest(".widget-tab-contents"), above = getComputedStyle(el.parentElement).flexDirection.startsWith("column");
+        const room = (above ? el.clientHeight : tabs?.clientHeight - 14) - words.offsetHeight;
+        const height = full ? Math.max(LEAST, room) : usual;
         if (plot.height !== height) plot.height = height;
-        const low = height < ROOM;
+        if (low === height < ROOM) return;
+        low = height < ROOM;
         shown?.get_model_by_name("peak label")?.setv({
             text_baseline: low ? "middle" : "bottom",
             y_offset: low ? 0 : -8
         });
+        fill();
+    }
+    let low = false;
+    const words = h("div", {
+        class: "wb-plot-key",
+        hidden: true
+    });
+    function drawKey(plot) {
+        const legend = plot.right.find((part)=>"Legend" === part.type), narrow = el.clientWidth < NARROW;
+        if (!legend) return;
+        legend.visible = !narrow;
+        words.hidden = !narrow;
+        const color = ({ glyph })=>glyph.fill_color?.value ?? glyph.line_color?.value ?? "";
+        words.replaceChildren(...legend.items.filter((item)=>item.visible).map((item)=>h("span", {}, h("i", {
+                style: `background:${color(item.renderers[0])}`
+            }), item.label.value)));
+        if (words.parentElement !== el) el.append(words);
     }
     let usual = 0;
     function fill() {
         if (!shown) return;
-        const { sources, set, says } = model.get("content");
+        const { sources, set, low: ifLow, says } = model.get("content");
         if (says) el.setAttribute("aria-label", says);
         for (const [name, data] of Object.entries(sources ?? {}))shown.get_model_by_name(name).data = columns(data);
-        for (const [name, values] of Object.entries(set ?? {}))shown.get_model_by_name(name).setv(values);
+        for (const [name, values] of Object.entries(set ?? {}))shown.get_model_by_name(name).setv({
+            ...values,
+            ...low ? ifLow?.[name] : {}
+        });
+        const plot = roots?.roots[0]?.model;
+        if (plot) drawKey(plot);
     }
     function mark() {
         const chosen = shown?.get_model_by_name("chosen");
@@ -155,8 +182,8 @@ function render({ model, el }) {
         };
         for (const [name, data] of Object.entries(message.sources))shown.get_model_by_name(name).data = columns(data);
     }
-    async function embedded(bokeh, item) {
-        while(await attached(el, stop.signal)){
+    async function embedded(bokeh, item, current) {
+        while(await attached(el, stop.signal) && current()){
             const place = document.createElement("div");
             roots?.clear();
             el.replaceChildren(place);
@@ -169,11 +196,14 @@ function render({ model, el }) {
         }
         return null;
     }
+    let drawings = 0;
     async function draw() {
+        const drawing = ++drawings, current = ()=>drawing === drawings;
         const { item, version, pickable } = model.get("plot");
         const bokeh = await library(model, version);
-        const made = await embedded(bokeh, item);
+        const made = await embedded(bokeh, item, current);
         if (!made) return;
+        if (!current()) return void made.clear();
         roots = made;
         shown = roots.roots[0].model.document;
         for (const name of pickable ?? []){
@@ -190,6 +220,7 @@ function render({ model, el }) {
             });
         }
         usual = roots.roots[0].model.height;
+        low = false;
         roots.roots[0].model.on_event("tap", tap);
         fill();
         follow_ranges();

@@ -156,7 +156,7 @@ function render({ model, el }) {
     });
     const all = h("button", {
         class: "wb-all",
-        title: "Choose for each site its listed option with the largest gain: peak, then saved bytes, then step. An option that only costs is left out; Undo takes all back",
+        title: "Choose for each site its listed option with the largest gain: peak, then saved bytes, then step. Options that gain nothing are left out. Undo takes all back",
         onclick: ()=>model.send({
                 type: "choose_all",
                 choices: listed()

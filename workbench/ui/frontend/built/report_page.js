@@ -1237,19 +1237,28 @@ function itemsOf(view, target) {
     for(let i = 0; turned && i < choice.id.length; i++){
         if (choice[turned.kind][i] !== turned.index) continue;
         const id = strings[choice.id[i]];
-        for (const option of strings[choice.others[i]].split("\n"))items.push({
-            text: `Choose ${option}`,
-            note: `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`,
-            preview: {
-                id,
-                option
-            },
-            act: ()=>view.model.send({
-                    type: "choose",
-                    id,
-                    option
-                })
-        });
+        const note = `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`, layers = choice.layers[i];
+        for (const option of strings[choice.others[i]].split("\n")){
+            const item = (text, more)=>items.push({
+                    text,
+                    note,
+                    preview: {
+                        id,
+                        option,
+                        ...more
+                    },
+                    act: ()=>view.model.send({
+                            type: "choose",
+                            id,
+                            option,
+                            ...more
+                        })
+                });
+            item(`Choose ${option}`, {});
+            if (layers > choice.count[i]) item(`Choose ${option} in all ${layers} layers`, {
+                scope: "all"
+            });
+        }
     }
     if ("module" === target.kind) items.push({
         text: "Zoom in",
@@ -1353,9 +1362,16 @@ function rankOf({ names, scope, symbol, text }, query) {
 function search(entries, asked) {
     const query = asked.trim().toLowerCase();
     if (!query) return [];
+    const words = query.split(/\s+/u);
+    const rank = (entry)=>{
+        const whole = rankOf(entry, query), each = whole >= 0 ? [
+            whole
+        ] : words.map((word)=>rankOf(entry, word));
+        return each.includes(-1) ? -1 : Math.max(...each);
+    };
     const found = entries.map((entry)=>({
             entry,
-            rank: rankOf(entry, query)
+            rank: rank(entry)
         })).filter(({ rank })=>rank >= 0);
     return found.sort((a, b)=>a.rank - b.rank || a.entry.order - b.entry.order).map(({ entry })=>entry);
 }
@@ -2921,13 +2937,17 @@ function timeline_tab_render({ model, el }) {
         medians: h("button", {
             "aria-pressed": "false",
             onclick: ()=>look("medians")
-        }, "Medians")
+        }, "Medians"),
+        collectives: h("button", {
+            "aria-pressed": "false",
+            onclick: ()=>look("collectives")
+        }, "Collectives")
     };
     const choice = h("div", {
         class: "wb-views",
         role: "group",
         "aria-label": "What is shown"
-    }, views.step, views.medians), trace = h("button", {
+    }, Object.values(views)), trace = h("button", {
         class: "wb-perfetto",
         title: "Write what is shown as a file for ui.perfetto.dev",
         onclick: ()=>model.send({
@@ -2939,7 +2959,7 @@ function timeline_tab_render({ model, el }) {
     });
     choice.append(trace);
     el.replaceChildren(head, choice, box, table);
-    let shownView = "step", sorted = "seconds";
+    let shownView = "step", sorted = "seconds", bySize = "blocks_s";
     let from = 0, to = 1, drag = null, hover = null;
     const seconds = (value)=>0 === value ? "0" : value >= 1 ? `${value.toFixed(2)} s` : value >= 1e-3 ? `${(1e3 * value).toFixed(2)} ms` : `${(1e6 * value).toFixed(1)} µs`;
     const lanes = ()=>model.get("content").lanes ?? [];
@@ -2948,16 +2968,65 @@ function timeline_tab_render({ model, el }) {
     const time = (at)=>from + (at - NAMES) / (canvas.clientWidth - NAMES - 4) * (to - from);
     function look(name) {
         shownView = name;
-        for (const [key, button] of Object.entries(views))button.setAttribute("aria-pressed", String(key === name));
         draw();
     }
     function list() {
-        const { medians = [] } = model.get("content");
+        const { medians = [], collectives = [] } = model.get("content");
+        if (!({
+            step: lanes(),
+            medians,
+            collectives
+        })[shownView]?.length) shownView = "step";
+        for (const [key, button] of Object.entries(views))button.setAttribute("aria-pressed", String(key === shownView));
         choice.hidden = !lanes().length && !medians.length;
         trace.hidden = Boolean(model.get("content").still);
-        for (const button of Object.values(views))button.hidden = !medians.length;
-        table.hidden = "medians" !== shownView || !medians.length;
+        views.medians.hidden = !medians.length;
+        views.collectives.hidden = !collectives.length;
+        views.step.hidden = views.medians.hidden && views.collectives.hidden;
+        const listed = {
+            medians,
+            collectives
+        }[shownView] ?? [];
+        table.hidden = !listed.length;
         if (table.hidden) return;
+        if ("collectives" === shownView) listCollectives(collectives);
+        else listMedians(medians);
+    }
+    const row = (one, ...cells)=>h("tr", {
+            class: `${one.id ? "wb-can" : ""} ${one.id && (model.get("marked") ?? []).includes(one.id) ? "wb-chosen" : ""}`,
+            onclick: one.id ? ()=>model.send({
+                    type: "go",
+                    id: one.id
+                }) : null
+        }, cells);
+    const right = (...text)=>h("td", {
+            class: "wb-right"
+        }, ...text);
+    function listCollectives(all) {
+        const by = (key, label, title)=>h("th", {
+                class: "wb-right",
+                "aria-sort": bySize === key ? "descending" : null
+            }, h("button", {
+                class: "wb-link",
+                title,
+                onclick: ()=>{
+                    bySize = key;
+                    list();
+                }
+            }, label));
+        const rows = bySize ? [
+            ...all
+        ].sort((a, b)=>b[bySize] - a[bySize]) : all;
+        table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "takes, sim.", "On its stream, the longest first"), h("th", {
+            class: "wb-right",
+            title: "Kernels between its issue and its wait: without any, it cannot overlap with compute"
+        }, "kernels beside it"), by("blocks_s", "exposed, sim.", "Compute waits for it, the longest first"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, h("code", {}, one.value)), h("td", {}, h("code", {
+                class: "wb-muted"
+            }, one.place)), h("td", {}, one.side), right(humanBytes(one.bytes)), right(seconds(one.seconds)), right(null === one.kernels ? "no wait" : String(one.kernels)), h("td", {
+                class: `wb-right ${one.blocks_s ? "wb-bad" : ""}`
+            }, seconds(one.blocks_s)))))));
+    }
+    function listMedians(medians) {
         const rows = sorted ? [
             ...medians
         ].sort((a, b)=>b[sorted] - a[sorted]) : medians, sum = medians.reduce((all, row)=>all + row.seconds, 0) || 1;
@@ -2974,21 +3043,9 @@ function timeline_tab_render({ model, el }) {
             }, label));
         table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, by("", "statement", "In the order of the program"), h("th", {}, "side"), h("th", {}, "source"), by("seconds", "median", "Of the statement, the longest first"), h("th", {
             class: "wb-right"
-        }, "share"), by("free_s", "freeing", "Of deletions after it, where they were clocked by themselves"))), h("tbody", {}, rows.map((row)=>h("tr", {
-                class: `${row.id ? "wb-can" : ""} ${row.id && (model.get("marked") ?? []).includes(row.id) ? "wb-chosen" : ""}`,
-                onclick: row.id ? ()=>model.send({
-                        type: "go",
-                        id: row.id
-                    }) : null
-            }, h("td", {}, h("code", {}, row.name)), h("td", {}, row.side), h("td", {}, h("code", {
+        }, "share"), by("free_s", "freeing", "Of deletions after it, where they were clocked by themselves"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, one.side), h("td", {}, h("code", {
                 class: "wb-muted"
-            }, row.tip)), h("td", {
-                class: "wb-right"
-            }, seconds(row.seconds)), h("td", {
-                class: "wb-right"
-            }, `${(100 * row.seconds / sum).toFixed(1)} %`), h("td", {
-                class: "wb-right"
-            }, row.free_s ? seconds(row.free_s) : ""))))));
+            }, one.tip)), right(seconds(one.seconds)), right(`${(100 * one.seconds / sum).toFixed(1)} %`), right(one.free_s ? seconds(one.free_s) : ""))))));
     }
     function view(start, span) {
         const all = whole(), width = Math.min(all, Math.max(all / 5000, span));
