@@ -126,6 +126,7 @@ SEAM = PrivateApi(
             "run_gc_after_compile",
             "suppress_errors",
             "use_lazy_graph_module",
+            "use_numpy_random_stream",
         ),
         "dynamo_builder": ("get_fake_value",),
         "eval_frame": (

@@ -60,7 +60,7 @@ def test_a_composite_is_one_row_in_each_column_with_an_arc_per_saved_value() -> 
     assert len(set(layout.arcs.y0.tolist())) == len(PARTS)
     strings = payload(graph, layout, sites)["strings"]
     assert "▸ scaled_dot_product_attention" in strings
-    assert any("softmax" in text and "a double click, or Enter" in text for text in strings)
+    assert any("softmax" in text and "double-click, or press Enter" in text for text in strings)
 
 
 def test_two_statements_from_one_program_statement_stay_two_rows() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
+
+from workbench.interop.torch_private import _pytree
 
 
 def inline_einops(graph: fx.GraphModule) -> None:
@@ -47,8 +48,8 @@ class _Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(made)):
-            given = pytree.tree_map(lambda leaf: self.known.get(id(leaf), leaf), (args, kwargs or {}))
+        if any(isinstance(leaf, torch.Tensor) for leaf in _pytree.tree_leaves(made)):
+            given = _pytree.tree_map(lambda leaf: self.known.get(id(leaf), leaf), (args, kwargs or {}))
             is_method = getattr(torch.Tensor, func.__name__, None) is func
             with self.graph.inserting_before(self.before):
                 create = self.graph.call_method if is_method else self.graph.call_function
@@ -75,7 +76,7 @@ def _inline_call(graph: fx.Graph, node: fx.Node) -> None:
     given = fx.map_arg((node.args, node.kwargs), lambda each: each.meta["example_value"])
     recorder = _Recorder(graph, node, {id(each.meta["example_value"]): each for each in inputs})
     function: Any = node.target
-    differentiated = any(isinstance(x, torch.Tensor) and x.requires_grad for x in pytree.tree_leaves(expected))
+    differentiated = any(isinstance(x, torch.Tensor) and x.requires_grad for x in _pytree.tree_leaves(expected))
     with torch.set_grad_enabled(differentiated), recorder:
         made = function(*given[0], **given[1])
     if isinstance(expected, torch.Tensor):

@@ -83,7 +83,7 @@ class ScopeOfChoices(NamedTuple):
     def content(self) -> dict[str, Any] | None:
         """Return the buttons as data for the page; None if there is only one legal scope."""
         waits = self.peers == "waits"
-        shown = f"all {self.alike} waits of one moment" if waits else f"all {self.alike} identical {self.peers}"
+        shown = f"all {self.alike} adjacent waits" if waits else f"all {self.alike} identical {self.peers}"
         named = {"one": f"this {self.peers.removesuffix('s')} alone"}
         named |= {"alike": shown} if self.alike > 1 else {}
         named |= {"all": f"all {self.layers} layers"} if self.layers > self.alike else {}

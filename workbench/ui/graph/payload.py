@@ -260,14 +260,14 @@ def _node_columns(
             detail[node] = f"{members[row]} op{'s' * (int(members[row]) != 1)}"
         elif waits[node] > 1:
             name[node] = f"{waits[node]} {name[node]}s"
-            detail[node] = f"{waits[node]} waits of one moment: double-click, or press Enter, to show each"
+            detail[node] = f"{waits[node]} adjacent waits: double-click, or press Enter, to show each"
         elif waits[node] < 0:
             name[node] = f"▾ {name[node]}"
-            one = f"{-waits[node]} waits of one moment: double-click, or press Enter, to show them as one"
+            one = f"{-waits[node]} adjacent waits: double-click, or press Enter, to show them as one"
             detail[node] = f"{tensors_text(row)}; {one}"
         elif parts[node]:
             name[node] = f"▾ {name[node]}"
-            one = f"{-parts[node]} statements of {_symbol(graph, origin)}: shown as one by a double click, or Enter"
+            one = f"{-parts[node]} statements of {_symbol(graph, origin)}: double-click, or press Enter, to show one"
             detail[node] = f"{tensors_text(row)}; {one}"
         else:
             detail[node] = tensors_text(row)

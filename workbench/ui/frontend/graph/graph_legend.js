@@ -31,7 +31,7 @@ function legendRows(ink, bars) {
     ...(bars ? [
       [sample(`<path d="M6 9 H40" stroke="${away}" stroke-width="2.5"/><circle cx="6" cy="9" r="3.5" fill="${ink.paper}" stroke="${away}" stroke-width="1.5"/><circle cx="40" cy="9" r="3.5" fill="${away}"/>`),
         "A collective on its way: from its issue, the open end, to its wait, the filled one. Other dashes: another process group."],
-      [pill("17 waits", ink.strokes[1], ink.fills[1], ink.texts[1]), "Waits of one moment, shown as one; a double click on it shows each."],
+      [pill("17 waits", ink.strokes[1], ink.fills[1], ink.texts[1]), "Adjacent waits, shown as one; a double click shows each."],
     ] : []),
     [pill("▸ sdpa", ink.strokes[0], ink.fills[0], ink.texts[0]), "One statement of the program that was made into several, shown as one; a double click on it shows each, and again closes it."],
     [box("none", ink.select, 'stroke-width="2.5"'), "Selected. Outlined in the column's colour: what it reads from; in green: who reads it."],
