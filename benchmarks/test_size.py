@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-AT_LEAST = {"open": 6.0, "choice": 40.0, "from disk": 60.0}
+AT_LEAST = {"open": 20.0, "choice": 40.0, "from disk": 60.0}
 """Required speed of opening, of a choice, and of reading from disk, as a multiple of the speed of ``thunder.jit``."""
 
 
