@@ -63,8 +63,8 @@ unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives t
 steps have the losses, gradients, parameters and optimizer state of eager PyTorch. A number in this column is the
 number of steps that were compared: in the next step, eager PyTorch itself differs from double precision. *Fusions*:
 the number of fusions in nvFuser's plan for a planned GPU. `tests/models/zoo.py` lists the classes by kind. Install
-`litgpt` with `pip install --no-deps`, because it needs a huggingface-hub older than 1.4, but transformers 5 needs
-huggingface-hub 2.
+LitGPT with `pip install --no-deps litgpt lightning torchmetrics`, because LitGPT needs a huggingface-hub older than
+1.4, but transformers 5 needs huggingface-hub 2.
 """
 
 KIND_OF = {name: kind for kind, models in zoo.KINDS.items() for name in models}

@@ -140,7 +140,10 @@ def _vision_transformer() -> Parts:
 
 
 def _litgpt() -> Parts:
-    from thunder.tests.litgpt_model import GPT, Config
+    try:
+        from thunder.tests.litgpt_model import GPT, Config
+    except ImportError as error:
+        raise ImportError(f"{error}: pip install --no-deps litgpt lightning torchmetrics") from error
 
     config = Config(block_size=16, vocab_size=VOCABULARY, padded_vocab_size=VOCABULARY, n_layer=1, n_head=4, n_embd=32)
     return GPT(config), (torch.randint(0, VOCABULARY, (2, 8)),), {}
