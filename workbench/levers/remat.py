@@ -10,10 +10,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from workbench.compiler.fusion.executors import FusionOptions
 from workbench.compiler.fusion.fusion_crossings import Crossing, cut_every
 from workbench.compiler.fusion.rematerialize import STOCK_ARGUMENT_WEIGHT, RematOptions
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
+from workbench.core.graph import Kind
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused_option_error, register
 from workbench.errors import ChoiceError
 
@@ -153,8 +156,9 @@ def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequ
 
 
 def _rows_of(graph: Graph | None) -> dict[str, list[int]]:
-    """Return, by name of a statement, the rows of the statements with this name."""
+    """Return, by name of a fusion, the rows of the fusions with this name."""
     rows: dict[str, list[int]] = {}
-    for row, name in enumerate(graph.statements.name if graph is not None else ()):
-        rows.setdefault(name, []).append(row)
+    if graph is not None:
+        for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist():
+            rows.setdefault(graph.statements.name[row], []).append(row)
     return rows
