@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from workbench import cli
-from workbench.compiler.driver import plain_torch
+from workbench.compiler.driver import torch_choices
 from workbench.core.config import Config
 from workbench.errors import ConfigWarning, PlanError
 from workbench.plain_torch import compiled, eager
@@ -213,13 +213,13 @@ def test_a_target_needs_a_file(command: list[str], capsys: pytest.CaptureFixture
 def test_a_translation_that_fails_is_tried_again_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     module, translated = Function(torch.mul), []
 
-    def fails_once(captured: Any, choices: Any) -> plain_torch.TorchChoices:
+    def fails_once(captured: Any, choices: Any) -> torch_choices.TorchChoices:
         translated.append(captured)
         if len(translated) == 1:
             raise ValueError("the first call fails")
-        return plain_torch.TorchChoices({}, {}, {})
+        return torch_choices.TorchChoices({}, {}, {})
 
-    monkeypatch.setattr(plain_torch, "torch_choices", fails_once)
+    monkeypatch.setattr(torch_choices, "torch_choices", fails_once)
     made = Config(program="mlp", executor="torch", device="cpu").checkpoint(module)
     with pytest.raises(ValueError, match="the first call fails"):
         made(torch.rand(4, 6))

@@ -3,9 +3,9 @@
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.driver.jit import jit, proofs_of, stock, unmodified
 from workbench.compiler.driver.open_cached import capture
-from workbench.compiler.driver.plain_torch import TorchChoices, torch_choices
-from workbench.compiler.driver.plain_torch import checkpoint as torch_checkpoint
-from workbench.compiler.driver.plain_torch import compile as torch_compile
+from workbench.compiler.driver.torch_choices import TorchChoices, torch_choices
+from workbench.compiler.driver.torch_choices import checkpoint as torch_checkpoint
+from workbench.compiler.driver.torch_choices import compile as torch_compile
 from workbench.compiler.pipeline.compilation import Hooks
 from workbench.compiler.planner.plan import Plan
 from workbench.compiler.planner.planner import plan, predict, replan

@@ -13,7 +13,7 @@ A lever can act at four points of Thunder's pipeline, which are extension points
 
 Two methods of a lever save the time of a full plan: `replanner` returns an object that makes a plan from an earlier
 plan, and `predict` only predicts memory. The compiler calls levers only by the methods in this file. Except for
-`compiler.driver.plain_torch`, the compiler does not depend on the names of levers.
+`compiler.driver.torch_choices`, the compiler does not depend on the names of levers.
 """
 
 from __future__ import annotations
