@@ -330,7 +330,7 @@ def test_if_one_patch_of_a_group_fails_the_group_is_undone(tried: ThreadPatches)
     def fails(*_: Any) -> Any:
         raise LookupError
 
-    broken = ThreadPatches("broken", lambda: [*tried._places(), PatchTarget(Owner, "alone", fails)])
+    broken = ThreadPatches("broken", lambda: [*tried._targets(), PatchTarget(Owner, "alone", fails)])
     ThreadPatches.sets.remove(broken)
     with pytest.raises(LookupError), broken():
         pass

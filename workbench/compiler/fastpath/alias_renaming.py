@@ -161,6 +161,6 @@ def _inplace_results(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
     return [group for group in groups if group.intersection(written)]
 
 
-PLACES: tuple[PatchTarget, ...] = (
+PATCHES: tuple[PatchTarget, ...] = (
     replace_function(update_aliases, "insert_alias_updates", insert_alias_updates, everywhere=True),
 )

@@ -28,7 +28,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace.bsym_memo import Structure, identity
 from workbench.compiler.trace.proxy_traits import TRAITS
 
-Place = tuple[Any, Any]
+Location = tuple[Any, Any]
 """Source location of a statement: a file, and positions in the file."""
 
 _TEMPLATES = "_workbench_templates"
@@ -95,7 +95,7 @@ def record_or_replay(
     make : callable
         Records the call's statements in `scope` and returns the result of the call.
     """
-    place = _location_of(trace)
+    location = _location_of(trace)
     given: dict[str, tuple[int, Any]] = {}
     alive: list[Any] = [function]
     try:
@@ -109,7 +109,7 @@ def record_or_replay(
         return make(), None
     known: dict[Hashable, _RecordedCall | None] = trace.__dict__.setdefault(_TEMPLATES, {})
     if key not in known:
-        return _record(trace, scope, key, given, alive, make, known, place)
+        return _record(trace, scope, key, given, alive, make, known, location)
     template = known[key]
     if template is None:
         return make(), None
@@ -120,7 +120,7 @@ def record_or_replay(
         lambda proxy: rename_proxy(proxy, names[proxy.name]),
         zip(template.given, (proxy for _, proxy in given.values()), strict=True),
     )
-    marks = [(tags, *place) for tags, *_ in recipes.marks]
+    marks = [(tags, *location) for tags, *_ in recipes.marks]
     scope.extend([statement.instantiate(values, marks) for statement in template.statements])
     return template.result(values), template.structure
 
@@ -133,7 +133,7 @@ def _record(
     alive: Any,
     make: Callable[[], Any],
     calls: dict[Hashable, _RecordedCall | None],
-    location: Place,
+    location: Location,
 ) -> tuple[Any, Structure | None]:
     begun = len(scope)
     with _record_names(trace) as names:
@@ -242,7 +242,7 @@ def _record_names(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
         all_notes.pop()
 
 
-def _location_of(trace: Any) -> Place:
+def _location_of(trace: Any) -> Location:
     return trace._current_source_filename, trace._current_source_positions
 
 
@@ -254,7 +254,7 @@ def rename_proxy(proxy: Any, name: str) -> Any:
     return made
 
 
-def _check_statement(bsym: Any, location: Place) -> None:
+def _check_statement(bsym: Any, location: Location) -> None:
     """Check that a statement comes from `location`, is not a fusion, and has no header and no postprocessing."""
     if (
         (bsym.source_filename, bsym.source_positions) != location
@@ -309,4 +309,4 @@ def memoize_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
-PLACES: tuple[thread_patches.PatchTarget, ...] = (thread_patches.replace_function(TraceCtx, "make_name", make_name),)
+PATCHES: tuple[thread_patches.PatchTarget, ...] = (thread_patches.replace_function(TraceCtx, "make_name", make_name),)

@@ -233,8 +233,8 @@ def _patch_targets() -> list[PatchTarget]:
         replace_function(symbol, "gather_tags", _gather_tags),
         replace_function(symbol.Symbol, "normalize", _normalize),
         replace_function(symbol, "tree_flatten_with_dataclass", symbols.flatten_with_dataclass),
-        *symbols.PLACES,
-        *passes.PLACES,
+        *symbols.PATCHES,
+        *passes.PATCHES,
     ]
 
 

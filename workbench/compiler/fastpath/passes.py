@@ -3,7 +3,7 @@
 Thunder's passes spend most of their time on repeated work. A pass copies statements that it does not change, and the
 next pass flattens the copies again. Searches in lists compare the complete contents of statements. Dead code
 elimination copies every statement that it keeps. Here, an unchanged statement stays the same object, a copy keeps the
-cached facts of the original, and lookups use names. Each function here replaces a Thunder function (see `PLACES`), and
+cached facts of the original, and lookups use names. Each function here replaces a Thunder function (see `PATCHES`), and
 can be deleted once that function avoids the repeated work itself.
 """
 
@@ -432,7 +432,7 @@ def _communicates(bsym: Any) -> bool:
     return any(map(_communicates, bsym.subsymbols))
 
 
-PLACES: tuple[PatchTarget, ...] = (
+PATCHES: tuple[PatchTarget, ...] = (
     replace_function(BoundSymbol, "from_bsym", _from_bsym),
     replace_function(BoundSymbol, "from_bsym_swap_proxies", _swap_proxies),
     replace_function(Region, "__init__", _make_region),
@@ -446,6 +446,6 @@ PLACES: tuple[PatchTarget, ...] = (
     replace_function(utils, "producers", _producers, everywhere=True),
     replace_function(utils, "consumers", _consumers, everywhere=True),
     replace_function(utils, "safe_map_flat", _map_flat, everywhere=True),
-    *alias_renaming.PLACES,
-    *wait_sorting.PLACES,
+    *alias_renaming.PATCHES,
+    *wait_sorting.PATCHES,
 )

@@ -2,8 +2,8 @@
 
 The properties of equal tensors are inferred and checked only once. Dead code elimination is skipped for primitives,
 because they have no subsymbols. The leaves of shallow arguments are collected without the flattening library. Each
-function here replaces a Thunder function (see `PLACES`), and can be deleted once that function avoids the repeated work
-itself.
+function here replaces a Thunder function (see `PATCHES`), and can be deleted once that function avoids the repeated
+work itself.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _cached_property(name: str, ours: Callable[[Any], Any]) -> PatchTarget:
     return PatchTarget(BoundSymbol, name, make)
 
 
-PLACES: tuple[PatchTarget, ...] = (
+PATCHES: tuple[PatchTarget, ...] = (
     _cached_property("flat_args", _flat_args),
     _cached_property("flat_outs", _flat_outs),
     _cached_property("flat_proxy_args", _flat_proxy_args),
@@ -287,5 +287,5 @@ PLACES: tuple[PatchTarget, ...] = (
     replace_function(symbol.Symbol, "__call__", _call),
     replace_function(proxies, "_infer_tensor_properties", _infer),
     replace_function(pytree, "tree_flatten", flatten, everywhere=True),
-    *call_memo.PLACES,
+    *call_memo.PATCHES,
 )

@@ -66,4 +66,4 @@ def _sort(start: list[Any], preference: Callable[[Any], int]) -> list[Any]:
 
 _stock_sort_waits = distributed_utils.sort_waits
 
-PLACES: tuple[PatchTarget, ...] = (replace_function(distributed_utils, "sort_waits", sort_waits, everywhere=True),)
+PATCHES: tuple[PatchTarget, ...] = (replace_function(distributed_utils, "sort_waits", sort_waits, everywhere=True),)

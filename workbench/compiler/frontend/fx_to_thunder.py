@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import torch
 from torch import fx
 
-from workbench.compiler.fastpath.call_memo import Place
+from workbench.compiler.fastpath.call_memo import Location
 from workbench.compiler.frontend.differentiability import lost_conjugate, why_no_gradient
 from workbench.compiler.frontend.plain_flex_attention import record_attention
 from workbench.compiler.frontend.selective_checkpoints import saved_nodes
@@ -394,12 +394,12 @@ class _Tracer(fx.Interpreter):
             elif isinstance(value, TensorProxy):
                 seen.add(value.name)
 
-    def _location_of(self, n: fx.Node) -> tuple[Place, Frame]:
+    def _location_of(self, n: fx.Node) -> tuple[Location, Frame]:
         scope, frame = place_of(n, self.source.paths)
         file = source_file.SourceFile(frame.file, scope, frame.file, frame.line)
         return (file, Positions(lineno=frame.line or None)), frame
 
-    def _run(self, n: fx.Node, location: Place, frame: Frame) -> Any:
+    def _run(self, n: fx.Node, location: Location, frame: Frame) -> Any:
         self.running = n
         trace = get_tracectx()
         assert trace is not None
@@ -673,7 +673,7 @@ def _names_of(tree: Any) -> set[str]:
 
 
 @contextmanager
-def _set_location(location: Place) -> Iterator[None]:
+def _set_location(location: Location) -> Iterator[None]:
     trace = get_tracectx()
     assert trace is not None
     trace.set_current_source_location(*location)

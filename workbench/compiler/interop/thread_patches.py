@@ -64,7 +64,7 @@ class ThreadPatches:
     def __init__(self, name: str, targets: Callable[[], Iterable[PatchTarget]]) -> None:
         self.name = name
         self.here = _Here()
-        self._places = targets
+        self._targets = targets
         self._lock = threading.Lock()
         self._inside = 0
         self._made: list[list[Any]] | None = None
@@ -97,17 +97,17 @@ class ThreadPatches:
 
     def _install(self) -> None:
         if self._made is None:
-            self._made = [[place, _MISSING, None] for place in self._places()]
+            self._made = [[target, _MISSING, None] for target in self._targets()]
         try:
             for made in self._made:
-                place, known, replacement = made
-                stock = _get(place.owner, place.name)
+                target, known, replacement = made
+                stock = _get(target.owner, target.name)
                 if replacement is None or stock is not known:
-                    replacement = place.make(None if stock is _MISSING else stock, self)
+                    replacement = target.make(None if stock is _MISSING else stock, self)
                     made[1:] = stock, replacement
-                self._replace(place.owner, place.name, stock, replacement)
-                if place.everywhere:
-                    self._everywhere[place.name] = (stock, replacement)
+                self._replace(target.owner, target.name, stock, replacement)
+                if target.everywhere:
+                    self._everywhere[target.name] = (stock, replacement)
             for module, name in _importers(tuple((name, stock) for name, (stock, _) in self._everywhere.items())):
                 stock, replacement = self._everywhere[name]
                 if _get(module, name) is stock:

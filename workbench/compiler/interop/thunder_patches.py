@@ -1,6 +1,6 @@
 """Patches of Thunder where Thunder has no extension point, each with its reason and the condition for its removal.
 
-Importing this module patches nothing. The patches of `PLACES` are active while the workbench traces or compiles; see
+Importing this module patches nothing. The patches of `PATCHES` are active while the workbench traces or compiles; see
 `patch_context.install_patches`. Patches apply only to the threads inside of the context, and are undone afterwards; see
 `thread_patches`.
 """
@@ -258,7 +258,7 @@ def _contract_in_order() -> list[PatchTarget]:
     ]
 
 
-PLACES: tuple[PatchTarget, ...] = (
+PATCHES: tuple[PatchTarget, ...] = (
     wrap_function(TraceCtx, "set_current_source_location", _set_location_and_scope),
     wrap_function(opcode_handlers, "COMPARE_OP", _compare_in_its_place),
     wrap_function(jit_ext, "_maybe_update_proxy_name", _rename_but_parameters),

@@ -22,7 +22,7 @@ from workbench.util.planning_lock import PLANNING
 
 def _patch_targets() -> list[PatchTarget]:
     rule = wrap_function(transforms, "_get_gradfn_and_executor", gradient_rule, everywhere=True)
-    return [*thunder_patches.PLACES, *thunder_fixes.PLACES, rule]
+    return [*thunder_patches.PATCHES, *thunder_fixes.PATCHES, rule]
 
 
 _compilation = ThreadPatches("compilation", _patch_targets)

@@ -138,7 +138,7 @@ register_grad(prims.PrimIDs.MUL, _mul)
 # that reads the result of `argmin`.
 register_grad(prims.PrimIDs.ARGMIN, prims.argmin)
 
-PLACES: tuple[PatchTarget, ...] = (
+PATCHES: tuple[PatchTarget, ...] = (
     _implementation(prims.PrimIDs.PAD, symbol=pad),
     _implementation(thunder_functions[torch.zeros], execution_transform=_zeros),
 )
