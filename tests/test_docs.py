@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -85,6 +86,29 @@ def test_files_named_in_pages_and_docstrings_exist() -> None:
     ]
     of_thunder = "workbench/compiler/interop/dynamo_patches.py: torch_autograd.py"
     assert [each for each in missing if each != of_thunder] == []
+
+
+def exists(name: str) -> bool:
+    """Return whether a module, or what a module or class contains, has this name."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        owner, _, attribute = name.rpartition(".")  # a field of a dataclass is an attribute of the instances only
+        return exists(owner) and attribute in getattr(pkgutil.resolve_name(owner), "__annotations__", {})
+    return True
+
+
+@pytest.mark.slow
+def test_names_of_the_package_in_pages_and_sources_exist() -> None:
+    sources = [path for folder in ("workbench", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for path in (*PAGES, *pages(), *sources)
+        for name in re.findall(r"`(workbench(?:\.\w+)+)(?:\(\))?`", path.read_text())
+    }
+    assert len(named) > 80
+    assert not exists("workbench.compiler.fusion.executors.definition")
+    assert [(path, name) for path, name in sorted(named) if not exists(name)] == []
 
 
 def pages() -> list[Path]:
