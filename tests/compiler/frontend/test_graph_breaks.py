@@ -176,6 +176,7 @@ def test_one_config_has_the_choices_of_all_parts_and_trains_as_eager(speaks: Par
 def test_undo_reverts_the_last_change_of_any_part(speaks: PartsBench) -> None:
     for id in reversed(ELSEWHERE):
         speaks.choose({id: "recompute"})
+    assert speaks.pinned == speaks.choices
     speaks.undo()
     assert list(speaks.choices) == [ELSEWHERE[1]]
     speaks.undo()
@@ -192,7 +193,17 @@ def test_choices_are_made_in_all_parts_or_in_none(speaks: PartsBench) -> None:
 
 
 def test_a_call_that_needs_a_single_plan_is_refused_with_the_parts_to_use(speaks: PartsBench) -> None:
-    asked = (lambda: speaks.plan, speaks.worth, lambda: speaks.fit("1 KiB"), lambda: speaks.save("never.plan.json"))
+    asked = (
+        lambda: speaks.plan,
+        lambda: speaks.context,
+        lambda: speaks.plan_with({}),
+        lambda: speaks.choose_found({}),
+        lambda: speaks.fit("1 KiB"),
+        lambda: speaks.save("never.plan.json"),
+        speaks.worth,
+        speaks.cuts,
+        speaks.weigh_cuts,
+    )
     for ask in asked:
         with pytest.raises(
             PlanError, match=r"Speaks has 2 parts, so it has no single .*: bench.parts\[0\], bench.parts\[1\]"
@@ -200,6 +211,31 @@ def test_a_call_that_needs_a_single_plan_is_refused_with_the_parts_to_use(speaks
             ask()
     with pytest.raises(ChoiceError, match="ids begin with one of part1, part2"):
         speaks.choose({"saved:forward/tanh": "recompute"})
+
+
+def test_what_a_bench_of_parts_inherits_needs_no_state_of_a_bench_with_one_plan(
+    speaks: PartsBench, tmp_path: Path
+) -> None:
+    """A bench of parts sets its own state, without that of `Workbench.__init__`."""
+    works: dict[str, Callable[[], Any]] = {
+        "export": lambda: speaks.export(tmp_path / "choices.py"),
+        "observe": lambda: speaks.observe(list)(),
+        "own_runs": lambda: speaks.own_runs,
+        "parts": lambda: speaks.parts,
+        "prepare": lambda: speaks.prepare(folder=tmp_path / "run"),
+        "runs": lambda: speaks.runs,
+    }
+    refused = {"report": lambda: speaks.report(tmp_path / "page.html"), "torch_prediction": speaks.torch_prediction}
+    of_any_bench = {name for name in dir(workbench.Workbench) if not name.startswith("_")}
+    inherited = of_any_bench - vars(PartsBench).keys()
+    assert inherited == {"run", *works, *refused}  # `test_a_run_covers_all_parts` calls `run`
+    for call in works.values():
+        call()
+    for call in refused.values():
+        with pytest.raises(PlanError, match=r"Speaks has 2 (parts|graphs)"):
+            call()
+    plain = {name for name in vars(workbench.open("mlp", device="cpu", executor="torch")) if not name.startswith("_")}
+    assert plain <= vars(speaks).keys()
 
 
 def test_an_operator_unknown_to_thunder_is_a_part_that_pytorch_runs(mysterious: PartsBench) -> None:

@@ -241,6 +241,11 @@ class PartsBench(Workbench):
         """The current choices in all parts."""
         return {f"{part.name}:{id}": option for part in self.benches for id, option in part.choices.items()}
 
+    @property
+    def pinned(self) -> dict[str, str]:
+        """The current choices of all parts that the user made; see `Workbench.pinned`."""
+        return {f"{part.name}:{id}": option for part in self.benches for id, option in part.pinned.items()}
+
     def name_of(self, choices: Mapping[str, str]) -> str:
         """Return a name for a run under choices; see `Workbench.name_of`."""
         return name_of_choices(choices)
@@ -340,6 +345,15 @@ class PartsBench(Workbench):
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
         """Raise a `PlanError`, because each part has its own plan; see `plan`."""
         self._refuse("plan")
+
+    def plan_with(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
+        """Raise a `PlanError`, because each part has its own plan; see `plan`."""
+        self._refuse("plan")
+
+    @property
+    def context(self) -> NoReturn:
+        """Raise a `PlanError`, because each part has its own joint trace; see `plan`."""
+        self._refuse("joint trace")
 
     def overlap(self, plan: Plan | None = None) -> None:
         """Return None, because ranks cannot share a program of several graphs."""
@@ -460,6 +474,18 @@ class PartsBench(Workbench):
     def worth(self) -> Any:
         """Raise a `PlanError`, as `plan` does. Call this method of a part."""
         self._refuse("ranking of choices")
+
+    def cuts(self, *, machine: str | Machine | None = None) -> NoReturn:
+        """Raise a `PlanError`, as `plan` does. Call this method of a part."""
+        self._refuse("table of cuts")
+
+    def weigh_cuts(self, *, machine: str | Machine | None = None) -> NoReturn:
+        """Raise a `PlanError`, as `plan` does. Call this method of a part."""
+        self._refuse("table of cuts")
+
+    def choose_found(self, choices: Mapping[str, str], search: str = "") -> NoReturn:
+        """Raise a `PlanError`, as `plan` does. Call this method of a part."""
+        self._refuse("fit")
 
     def search_waits(self, **given: Any) -> Any:
         """Raise a `PlanError`, as `plan` does. Call this method of a part."""
