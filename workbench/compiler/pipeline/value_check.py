@@ -34,7 +34,7 @@ _COMPARED = ("draws", "written_forward", "outputs")
 """
 
 
-def lost_in_tracing(context: LeverContext, joint: TraceCtx | None = None) -> str:
+def lost_in_tracing(context: LeverContext) -> str:
     """Return a message on the first value that differs between a joint trace's forward and the program's own trace.
 
     The message is empty if all outputs, writes and draws are equal.
@@ -47,13 +47,11 @@ def lost_in_tracing(context: LeverContext, joint: TraceCtx | None = None) -> str
     ----------
     context : LeverContext
         Context whose `program` is not None.
-    joint : TraceCtx, optional
-        The joint trace to compare; if None, `context.joint`.
     """
     assert context.program is not None
-    if joint is None and context.few is not None and not lost_in_tracing(context.few):
+    if context.few is not None and not lost_in_tracing(context.few):
         return ""
-    joint = joint or context.joint
+    joint = context.joint
     forward = [bsym for bsym in joint.bound_symbols if BoundSymbolTag.BACKWARD not in bsym.tags]
     made = _live_statements(joint, list(primitives(forward)))
     program = list(primitives(context.program.bound_symbols, _composites(context.program.bound_symbols, made)))
