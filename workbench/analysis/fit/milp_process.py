@@ -145,12 +145,12 @@ class _Process:
         self._ending.start()
 
     def keep_on(self) -> None:
-        """Cancel a pending `end_later`, because the process is needed again."""
+        """Cancel a pending `end_later`."""
         if self._ending is not None:
             self._ending.cancel()
 
     def forget(self) -> None:
-        """In a fork: close this process's ends of the pipes, because the solver process belongs to the parent."""
+        """In a forked process: close the copy of the connection, because the solver process belongs to the parent."""
         self._connection.close()
 
 
@@ -241,6 +241,6 @@ def _describe_exit(status: int) -> str:
 
 def _process_died(reason: str) -> str:
     return (
-        f"the solver's process {reason}; nothing was chosen. If memory is short, close other programs or state a "
-        "larger peak, which needs less memory to solve; otherwise try again"
+        f"the solver's process {reason}; nothing was chosen. If memory is short, close other programs or set a "
+        "higher limit for the peak, for which the solver needs less memory; otherwise try again"
     )

@@ -75,9 +75,10 @@ class IncrementalLiveness:
         return frozenset(self._storage[value] for value in np.flatnonzero(self._graph.values.flags & flag).tolist())
 
     def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, int], dict[int, list[int]]]:
-        """Return when each storage is used: its first, its last, its last forward, and all its backward positions.
+        """Return, for each storage, where it is made, its last use, its last forward use, and all its backward uses.
 
-        If a storage is alive at the end of the step, its last position is the number of positions.
+        The four results contain positions. If a storage is alive at the end of the step, its last use is the number of
+        positions.
         """
         count, storages = self._count, len(self._bytes)
         start, end = np.full(storages, count, np.int64), np.full(storages, -1, np.int64)
@@ -119,7 +120,7 @@ class IncrementalLiveness:
         ----------
         storage : int
         reader : int, optional
-            A statement of the backward. Clones that run right before this statement read the storage, too.
+            A statement of the backward. If given, assume that clones right before this statement also read the storage.
         """
         touches = self._touches.get(storage, [])[:1] + ([] if reader is None else [self.position_of(reader)])
         if storage not in self._last_forward or not touches:

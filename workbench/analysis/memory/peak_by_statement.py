@@ -1,7 +1,4 @@
-"""Compute the memory under options for storages, at each statement of the joint graph.
-
-An option is to save, recompute or offload a storage.
-"""
+"""Compute the memory at each statement of the joint graph if storages are saved, recomputed or offloaded."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ class ExactMemory:
     peaks : (positions + 1,) int64
         Most bytes alive at each position of `PeakPositions`, and after the last statement.
     compute_s : float or None
-        Seconds of a step's compute, without transfers; None if they are not known, because no plan was computed.
+        Seconds of a step's compute, without transfers. None if no plan was computed; then they are unknown.
     """
 
     peak_bytes: int
@@ -58,9 +55,9 @@ class PeakPositions:
         self.count = len(self.of_row)
 
     def positions_ahead(self, plan: Graph, ahead: int) -> int:
-        """Return how many backward positions correspond to `ahead` statements of an execution graph.
+        """Return how many backward positions correspond to `ahead` statements of the plan's graph (`plan`).
 
-        A fusion is one statement of the execution graph, but its members have several positions.
+        A fusion is one statement of the plan's graph, but its members have several positions.
         """
         statements = plan.statements
         planned = int(((statements.parent < 0) & (statements.side == BACKWARD)).sum())
@@ -104,7 +101,7 @@ class PeakPositions:
 
 
 class JointGraphMemory:
-    """Computes the memory under options from the joint graph, without a plan. This takes milliseconds.
+    """From the joint graph, without a plan, computes the memory under options. This takes milliseconds.
 
     The result is exact if the executors fuse no statements.
 
@@ -152,8 +149,8 @@ class JointGraphMemory:
         found = self._predictor.predict(schedule, offloaded_storages=offloaded_storages, ahead=self._ahead)
         peaks = np.zeros(self._places.count + 1, np.int64)
         place = self._places.count
-        # A repeated statement has no position, so it gets the position of the next entry. Therefore, begin with the
-        # last entry.
+        # A repeated statement has no position, so it gets the position of the next statement that is not repeated.
+        # Therefore go backwards.
         for entry in range(len(found.entries) - 1, -1, -1):
             number = int(found.entries[entry])
             if not schedule.clone[number]:
