@@ -52,7 +52,7 @@ def test_the_prediction_of_saved_tensors_equals_the_owners_plan(mlp_bench: Workb
     assert saved.saved_bytes == mlp_bench.plan.saved_bytes
 
 
-def test_a_prediction_without_statements_reports_that_statements_need_thunder(saved_mlp: Path) -> None:
+def test_an_estimate_has_no_timeline_and_says_that_one_needs_a_new_plan(saved_mlp: Path) -> None:
     saved = workbench.open(saved_mlp)
     site = next(s for s in saved.sites("saved") if "offload" in s.options and "offload" not in s.illegal)
     chosen = saved.choose({site.id: "offload"})
@@ -64,7 +64,7 @@ def test_a_prediction_without_statements_reports_that_statements_need_thunder(sa
     assert "depends on what is saved" in both.unpredicted["order.statements"]
 
 
-def test_unpredictable_choices_report_what_to_do_and_are_exported(
+def test_an_unpredictable_choice_is_refused_with_advice_and_can_be_exported(
     mlp_bench: Workbench, saved_mlp: Path, tmp_path: Path
 ) -> None:
     # Remove the joint graph: older documents, and documents of plans with fusions, have none.

@@ -42,15 +42,15 @@ class PresetPlan(OptionCost):
 
     @property
     def whole_s(self) -> float:
-        """Seconds that a step takes in addition to the compute of a step that saves everything."""
+        """Seconds by which a step is longer than the compute time of a step that saves everything."""
         return self.added_s + self.waiting_s
 
 
 def orders_to_try(plan: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
     """Return the orders of statements that a fit tries. Each order is a set of choices.
 
-    If the fit may move collectives, the first order is the present one, without choices. If the user has made a choice
-    for the order of statements, no other order is tried.
+    If the fit may move collectives, the first set is empty: it keeps the present order of statements. If the user has
+    made a choice for the order of statements, no other order is tried.
     """
     found: list[dict[str, str]] = [{}] if may_move_waits(plan, using, pinned) else []
     if ORDER in using and not any(id.startswith(("order.", "order:")) for id in pinned):
@@ -76,7 +76,7 @@ def wait_orders(
 ) -> Iterator[tuple[dict[str, str], int, float]]:
     """For each preset order of collectives, yield its choices, the peak memory, and the time in which compute waits.
 
-    The peak is in bytes, and the time in seconds of a simulated step. All other choices stay the same.
+    The peak is in bytes. The time is in seconds, from a simulated step. All other choices stay the same.
     """
     from workbench.levers import reorder_collectives as known
 

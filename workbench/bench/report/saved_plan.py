@@ -21,7 +21,8 @@ MIME_TYPE = "application/vnd.thunder-workbench.plan+json"
 """MIME type of a saved plan in a notebook's output."""
 FORMAT = "thunder-workbench plan"
 FORMAT_VERSION = 1
-"""Version of the file format. Increase it with each change that makes an older version misread a document."""
+"""Version of the file format. Increase it with each change that makes an older workbench misread a new document.
+"""
 
 _BEGIN = f'{{"format": {json.dumps(FORMAT)}'.encode()
 """First bytes of every saved plan."""
@@ -36,9 +37,10 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
         ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
         ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, all predicted, with units in
         their names; ``stock``, the figures of the plan without choices; ``warnings``; ``corrections``; ``sites`` with
-        the reasons for illegal options; ``graph``, for `Graph.from_json`; ``view``, the drawn graph. A plan with
-        collectives also has ``overlap``. A program with a backward, without fusions and on one rank also has ``joint``,
-        the joint graph. `SavedPlan` uses it to predict the effect of further options of storages.
+        the reasons for illegal options; ``graph``, for `Graph.from_json`; ``view``, the strip of figures and the drawn
+        graph; ``overlap``, if the plan has collectives; ``joint``, the joint graph, if the program has a backward,
+        nothing is fused, and there is one rank. `SavedPlan` uses the joint graph to predict the effect of further
+        options of storages.
     """
     from workbench.ui.html_pages import saved_view
 
