@@ -35,8 +35,8 @@ class Definitions:
 
     The key of a definition contains its computation and its inputs.
 
-    A definition may omit a `set` operation that Thunder would insert; see `copy_sets`. Such a definition is never
-    reused, so it is not cached.
+    A definition may omit a `set` operation that Thunder would insert; see `copy_sets`. The key does not contain this
+    omission, so such a definition is not cached.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Definitions:
         def create_and_keep(create: Callable[..., Any], *asked: Any) -> Any:
             made = create(*asked)
             if not copy_sets.may_omit_set():
-                # Compute the key at the first lookup and not here, because compile time may be measured now.
+                # Compute the key later, when `shared` is entered, because compile time may be measured now.
                 self._new.append(_CachedDefinition(made, asked))
             return made
 
@@ -62,8 +62,9 @@ class Definitions:
         """Return a context in which a cached definition replaces each new definition that equals it.
 
         The cached definition is already compiled, which saves time. Each new definition is still made as usual, because
-        two definitions count as equal only if nvFuser also prints the same text for both. Without this check, an error
-        in the key could give two variants the same kernels. A comparison of the two variants would then always succeed.
+        two definitions count as equal only if their keys are equal and nvFuser prints the same text for both. Without
+        this check, an error in the key could give two variants the same kernels. A comparison of the two variants would
+        then always succeed.
         """
 
         def create_or_reuse(create: Callable[..., Any], *asked: Any) -> Any:

@@ -1,9 +1,9 @@
 """Decompose pooling operators into pooling operators that Thunder supports; see `lowering.overrides`.
 
 Thunder refuses `ceil_mode` and `count_include_pad=False`, even if these have no effect. Thunder's `max_pool1d`
-multiplies excluded elements by zero, so padding and infinities give NaN. It also splits the gradient among equal
-elements, while PyTorch gives the whole gradient to the first of these elements. Thunder's gradient of `max_pool3d`
-needs an explicit stride.
+multiplies the elements outside a window by zero, so infinities, also those of the padding, give NaN. It also splits the
+gradient among equal elements, while PyTorch gives the whole gradient to the first of these elements. Thunder's gradient
+of `max_pool3d` needs an explicit stride.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fixes for Thunder operators that fail, or compute wrong gradients, for some inputs. Other inputs are unaffected.
 
-The fixes are active only while the workbench traces, plans or compiles. The docstring of each fix says how unmodified
-Thunder fails. A fix can be deleted once Thunder no longer fails in this way.
+The fixes are active only while the workbench traces, plans or compiles. The docstring or comment of each fix says how
+unmodified Thunder fails. A fix can be deleted once Thunder no longer fails in this way.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def _view_as_real_grad(a: TensorProxy) -> TensorProxy:
 
 
 def _mul_grad(a: Any, b: Any, /) -> Any:
-    """Multiply by conjugates of the factors, as PyTorch does. Thunder uses the gradient rule of real products."""
+    """Multiply the gradient by the conjugate of the other factor, as PyTorch does.
+
+    Thunder uses the gradient rule of real products.
+    """
     made = thunder_functions[torch.mul](a, b)
     grad = prims.get_grad(made)
     for factor, other in ((a, b), (b, a)):
@@ -100,7 +103,7 @@ class _Implementation(ImplInfo):
     Parameters
     ----------
     stock : ImplInfo
-        Thunder's implementation, for all other threads.
+        Thunder's implementation. It has all attributes that `ours` does not replace.
     ours : mapping
         The attributes that differ, by name.
     patches : ThreadPatches
