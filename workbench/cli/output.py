@@ -128,7 +128,7 @@ def complain(message: str) -> None:
     message = printable(" ".join(message.split()))
     if len(message) > _MOST_CHARACTERS:
         message = f"{message[: _MOST_CHARACTERS // 2]} … {message[-_MOST_CHARACTERS // 2 :]}"
-    # If standard error cannot be written either, only the exit status reports the error.
+    # If standard error cannot be written, drop the line; the exit status still reports an error.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"thunder-workbench: {message}\n")
         sys.stderr.flush()
@@ -164,7 +164,9 @@ def _warn(message: Warning | str, category: type[Warning] = UserWarning, *_: Any
 
 @contextlib.contextmanager
 def own_output(as_json: bool) -> Iterator[None]:
-    """Context that sends this module's output to the present ``sys.stdout``, even if a program replaces it.
+    """Context that sends this module's output to the standard output of this moment.
+
+    The destination stays the same even if a program replaces `sys.stdout`.
 
     With `as_json`, only this module writes to standard output. Output of programs and of nvFuser goes to standard
     error.

@@ -31,8 +31,8 @@ _REHEARSED: dict[str, dict[str, Any]] = {"mlp": {"layers": 1, "width": 256, "hid
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Yield a step that measures the machine's rates, then a step for each of several programs with gradients.
 
-    A step for a program predicts two durations. The duration without choices is predicted from the machine's rates
-    alone, the duration with choices from a run without choices.
+    A check step for a program predicts twice how long one step of the program takes: without choices, from the
+    machine's rates alone; and with choices, from a run without choices.
     """
     yield CheckStep("rates", lambda _: _rates(conditions), first=True)
     for program, settings in conditions.size(_PROGRAMS, _REHEARSED).items():

@@ -6,7 +6,7 @@ import sys
 import threading
 
 SWITCH_INTERVAL_S = 0.0005
-"""While a run is followed, a thread waits at most this long for the interpreter's lock before it requests the lock."""
+"""Maximum switch interval while a run is followed; see `_ShortSwitchInterval`."""
 
 
 class _ShortSwitchInterval:
