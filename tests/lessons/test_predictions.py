@@ -114,6 +114,14 @@ def test_a_single_answer_allows_a_single_option() -> None:
     assert str(question.reveal()).endswith("✗ `a`: look again")
 
 
+@pytest.mark.parametrize("answer", [set(), {"a", "b"}])
+def test_a_wrong_number_of_answers_is_reported_as_the_authors_mistake(answer: set[str]) -> None:
+    question = lessons.Predict("?", ["a", "b"], lambda: answer, wrong={"a": "", "b": ""}, one=True)
+    question.lock("a")
+    with pytest.raises(LessonError, match=f"the question has one answer, but the workbench found {len(answer)}: "):
+        question.reveal()
+
+
 def test_an_answer_that_is_not_an_option_is_reported_as_the_authors_mistake() -> None:
     question = lessons.Predict("?", ["a"], lambda: {"z"}, wrong={"a": ""})
     question.lock("a")

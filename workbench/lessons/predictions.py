@@ -123,7 +123,7 @@ class LockedPrediction:
         )
         return plain("\n".join([self.question, *self._lines(), state]))
 
-    # Methods that each kind of question defines.
+    # Methods that a kind of question defines or overrides.
 
     def _parse_answer(self, values: tuple[Any, ...]) -> Any:
         raise NotImplementedError
@@ -228,8 +228,12 @@ class Predict(LockedPrediction):
 
     def _judge(self, prediction: Collection[str], answer: Collection[str], why: str) -> Verdict:
         answer = frozenset(answer)
-        if not answer <= self.options.keys() or (self.one and len(answer) != 1):
+        if not answer <= self.options.keys():
             raise LessonError(f"the workbench's answer, {short_repr(sorted(answer))}, is not among the options")
+        if self.one and len(answer) != 1:
+            raise LessonError(
+                f"the question has one answer, but the workbench found {len(answer)}: {short_repr(sorted(answer))}"
+            )
         head = f"You predicted {self._text_of(prediction)}; the workbench says **{self._text_of(answer)}**."
         if prediction == answer:
             return Verdict(True, " ".join(text for text in (head, why) if text))
