@@ -1,4 +1,6 @@
-"""Waits at the same position are one row of the graph. A double click on the row's mark chooses for all its waits."""
+"""Adjacent waits with equal choices are one row of the graph. A double click on the row's mark chooses the same option
+for all its waits.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def program() -> tuple[Graph, list[Site]]:
     return graph, sites
 
 
-def test_waits_at_the_same_position_are_one_row_with_one_mark() -> None:
+def test_adjacent_waits_with_equal_choices_are_one_row_with_one_mark() -> None:
     graph, sites = program()
     layout = compute(graph, sites)
     assert sorted(layout.nodes.waits.tolist()) == [0, COUNT]
