@@ -90,7 +90,7 @@ def test_threads_with_the_same_modes_run_together(same: dict[str, str], pool: Th
     assert modes.current_modes() == {}
 
 
-def test_threads_that_leave_the_same_modes_for_different_modes_do_not_deadlock(pool: ThreadPoolExecutor) -> None:
+def test_threads_that_activate_different_modes_inside_equal_modes_do_not_deadlock(pool: ThreadPoolExecutor) -> None:
     double, half = {"default_dtype": "float64"}, {"default_dtype": "bfloat16"}
     both = [Inside(pool, double, half), Inside(pool, double, {"deterministic": "on"})]
     assert all(each.entered.wait(WAIT_S) for each in both)
@@ -101,7 +101,7 @@ def test_threads_that_leave_the_same_modes_for_different_modes_do_not_deadlock(p
     assert modes.current_modes() == {}
 
 
-def test_modes_that_are_set_inside_the_block_stay() -> None:
+def test_a_mode_that_code_sets_inside_active_modes_is_kept() -> None:
     with modes.active_modes({}):
         torch.set_default_dtype(torch.float64)
     try:

@@ -1,4 +1,6 @@
-"""Objects of a notebook or script that a program uses are sent to another process, or refused with name and remedy."""
+"""If a program uses objects of a notebook or script, they are sent to another process, or an error names the object and
+says what to do.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ TRAVEL = [
 ]
 REFUSED = {
     "gen": "<lambda>'s gen is a generator, which exists only in this process: use a list of the yielded values",
-    "file": "<lambda>'s file is an open file: read the file before, or open it inside the function",
-    "wfile": "<lambda>'s wfile is an open file: read the file before",
+    "file": "<lambda>'s file is an open file: read the file outside of the function, or open it inside the function",
+    "wfile": "<lambda>'s wfile is an open file: read the file outside of the function",
     "jitted": "<lambda>'s jitted is compiled by thunder.jit: use the original function or module",
     "scripted": "<lambda>'s scripted is TorchScript: use the original Python code",
     "custom": "<lambda>'s custom is an operator that is registered only in this process: register it in a module",

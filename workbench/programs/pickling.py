@@ -52,7 +52,7 @@ _ADVICE: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
     (
         lambda one: isinstance(one, io.IOBase | io.TextIOBase),
         "an open file",
-        "read the file before, or open it inside the function",
+        "read the file outside of the function, or open it inside the function",
     ),
     (
         lambda one: isinstance(one, CustomOpDef),
