@@ -1,14 +1,14 @@
 """Choices for Thunder: LlamaForCausalLM on cpu, fused by torch.
 
-They replay in any script, without the app:
+Any script can apply them, without the app:
 
     import workbench as wb
 
     config = wb.load('choices_in_trainer.py')
     fast = config.jit(model)  # thunder.jit with exactly these choices
 
-Reading this file never executes it: nothing but literals is legal here. A choice is a site and its
-option; a site that is not named stays as in unmodified Thunder.
+`wb.load` never executes this file. The arguments of `wb.Config` may only be literals. A choice is a site
+and its option; a site that is not named stays as in unmodified Thunder.
 """
 
 import workbench as wb

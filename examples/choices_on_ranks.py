@@ -1,17 +1,17 @@
 """Choices for Thunder: LanguageModel on cpu, fused by torch.
 
-They replay in any script, without the app:
+Any script can apply them, without the app:
 
     import workbench as wb
 
     config = wb.load('choices_on_ranks.py')
     fast = config.jit(model)  # thunder.jit with exactly these choices
 
-Ranks share the program: that script runs under torchrun, and calls
-torch.distributed.init_process_group before it.
+Ranks share the program: run the script under torchrun, and call
+`torch.distributed.init_process_group` before `config.jit`.
 
-Reading this file never executes it: nothing but literals is legal here. A choice is a site and its
-option; a site that is not named stays as in unmodified Thunder.
+`wb.load` never executes this file. The arguments of `wb.Config` may only be literals. A choice is a site
+and its option; a site that is not named stays as in unmodified Thunder.
 """
 
 import workbench as wb

@@ -101,7 +101,7 @@ def human_count(count: int) -> str:
 
 
 def count_name(name: str) -> str:
-    """Return the name that users see for a count in `Plan.counts`. The name has no unit; the value has one."""
+    """Return the name that users see for a count in `Plan.counts`. The name does not contain the unit of the value."""
     return "time to offload" if name == "offload_us" else name.removesuffix("_bytes").replace("_", " ")
 
 
@@ -220,9 +220,10 @@ def html_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def place_text(source: str, calls: int) -> str:
-    """Return the source lines of a part of a program and, unless the part runs once in a step, the number of runs.
+    """Return where a part of a program is in the source, and how often it runs in a step, unless it runs once.
 
-    The text is the beginning of a line. The file is shown without its folder.
+    With 0 calls, the part runs in the first step alone. The text is the beginning of a line. The file is shown without
+    its folder.
 
     Examples
     --------
@@ -257,14 +258,14 @@ def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
     >>> proof_text(False, ())
     'not proven yet'
     >>> proof_text(True, ("bucket",))
-    'proven to compute what the stock plan does, by the rule for: bucket'
+    'proven equal to the stock plan, by the rule: bucket'
     """
     if fault:
         return f"equal to the stock plan, which differs from Thunder's trace: {fault}"
     if not proven:
         return "not proven yet"
-    by = f", by the rule{'s' if len(rules) > 1 else ''} for: {', '.join(rules)}" if rules else ""
-    return f"proven to compute what the stock plan does{by}"
+    by = f", by the rule{'s' if len(rules) > 1 else ''}: {', '.join(rules)}" if rules else ""
+    return f"proven equal to the stock plan{by}"
 
 
 def with_stock_difference(nbytes: int, stock_bytes: int) -> str:
@@ -278,8 +279,8 @@ def coverage_words(coverage: Mapping[str, float | None] | None) -> str:
     if not coverage:
         return ""
     peak = coverage["peak"]
-    predicted = f", {100 * peak:.0f} % of the measured peak is predicted" if peak is not None else ""
-    return f"{100 * (coverage['step'] or 0):.0f} % of the step is in planned parts, measured{predicted}"
+    predicted = f"; {100 * peak:.0f} % of the measured peak is predicted" if peak is not None else ""
+    return f"{100 * (coverage['step'] or 0):.0f} % of the step is in planned parts (measured){predicted}"
 
 
 def part_time_words(times: PartTimes | None, name: str) -> str:

@@ -588,7 +588,7 @@ def test_the_parallel_mode_of_ranks_is_printed_and_exported(call: Call) -> None:
     assert (config.ranks, config.parallel) == (2, "ddp")
     status, out, _ = call(*given, "--parallel", "zero9")
     assert status != 0
-    assert "no parallel 'zero9'; legal: fsdp, fsdp_zero3, ddp, tensor" in json.loads(out)["error"]
+    assert "parallel='zero9' is unknown; legal: fsdp, fsdp_zero3, ddp, tensor" in json.loads(out)["error"]
 
 
 def test_sites_are_listed_with_their_sizes(capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,15 +20,15 @@ from workbench.errors import ConfigError
 GOLDEN = '''\
 """Choices for Thunder: llama on cpu, fused by torchcompile.
 
-They replay in any script, without the app:
+Any script can apply them, without the app:
 
     import workbench as wb
 
     config = wb.load('choices.py')
     fast = config.jit(model)  # thunder.jit with exactly these choices
 
-Reading this file never executes it: nothing but literals is legal here. A choice is a site and its
-option; a site that is not named stays as in unmodified Thunder.
+`wb.load` never executes this file. The arguments of `wb.Config` may only be literals. A choice is a site
+and its option; a site that is not named stays as in unmodified Thunder.
 """
 
 import workbench as wb
@@ -167,7 +167,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> Non
     assert load(tmp_path / "choices.py") == CONFIG
 
 
-def test_comments_and_another_order_are_read() -> None:
+def test_comments_and_another_order_of_arguments_are_read() -> None:
     text = "# mine\nconfig = wb.Config(device='cpu', executor='torch',\n  program='a')  # end\n"
     assert parse(text) == parse(f"import workbench as wb\nconfig = wb.Config({LEAST})")
 
@@ -267,7 +267,7 @@ def test_code_in_a_config_is_refused_and_not_executed(text: str, tmp_path: Path)
         (f"config = wb.Config({LEAST}, settings={{'a': 1e999}})", "settings['a'] must be a text, a finite number"),
         (f"config = wb.Config({LEAST}, ranks=True)", "ranks must be a whole number, given True"),
         (f"config = wb.Config({LEAST}, ranks=0)", "ranks must be 1 to 1048576, given 0"),
-        (f"config = wb.Config({LEAST}, parallel='zero9')", "there is no parallel 'zero9'; legal: fsdp, fsdp_zero3,"),
+        (f"config = wb.Config({LEAST}, parallel='zero9')", "parallel='zero9' is unknown; legal: fsdp, fsdp_zero3,"),
         (f"config = wb.Config({LEAST}, parallel=8)", "parallel must be a text, given 8"),
         ("config = wb.Config(program=5, executor='torch', device='cpu')", "program must be a text, given 5"),
         (

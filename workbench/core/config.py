@@ -149,7 +149,7 @@ class Config:
         if not 1 <= self.ranks <= MOST_RANKS:
             raise ConfigError(f"ranks must be 1 to {MOST_RANKS}, given {short_repr(self.ranks)}")
         if self.parallel and self.parallel not in PARALLEL:
-            raise ConfigError(f"there is no parallel {short_repr(self.parallel)}; legal: {', '.join(PARALLEL)}")
+            raise ConfigError(f"parallel={short_repr(self.parallel)} is unknown; legal: {', '.join(PARALLEL)}")
         for mode, given in self.modes.items():
             if given not in MODES.get(mode, ()):
                 legal = "; ".join(f"{name}: {', '.join(values)}" for name, values in MODES.items())
@@ -281,7 +281,7 @@ class Config:
         lines = [
             f'"""Choices for Thunder: {_plain(self.program)} on {self.device}, fused by {self.executor}.',
             "",
-            "They replay in any script, without the app:",
+            "Any script can apply them, without the app:",
             "",
             "    import workbench as wb",
             "",
@@ -289,8 +289,8 @@ class Config:
             "    fast = config.jit(model)  # thunder.jit with exactly these choices",
             "",
             *self._rank_lines(),
-            "Reading this file never executes it: nothing but literals is legal here. A choice is a site and its",
-            "option; a site that is not named stays as in unmodified Thunder.",
+            "`wb.load` never executes this file. The arguments of `wb.Config` may only be literals. A choice is a site",
+            "and its option; a site that is not named stays as in unmodified Thunder.",
             '"""',
             "",
             "import workbench as wb",
@@ -358,8 +358,8 @@ class Config:
         if not self.parallel:
             return []
         return [
-            "Ranks share the program: that script runs under torchrun, and calls",
-            "torch.distributed.init_process_group before it.",
+            "Ranks share the program: run the script under torchrun, and call",
+            "`torch.distributed.init_process_group` before `config.jit`.",
             "",
         ]
 

@@ -135,5 +135,7 @@ def test_a_module_that_cannot_be_split_is_refused(module: nn.Module, reason: str
 
 
 def test_a_config_refuses_an_unknown_parallel_mode() -> None:
-    with pytest.raises(wb.errors.ConfigError, match="no parallel 'zero9'; legal: fsdp, fsdp_zero3, ddp, tensor"):
+    with pytest.raises(
+        wb.errors.ConfigError, match="parallel='zero9' is unknown; legal: fsdp, fsdp_zero3, ddp, tensor"
+    ):
         wb.Config(program="p", executor="torch", device="cpu", parallel="zero9")

@@ -238,7 +238,11 @@ def test_an_exported_config_keeps_ranks_and_order(planned: wb.Workbench, tmp_pat
     [
         (("fsdp_llama",), {"ranks": 0}, "ranks must be at least 1, given 0"),
         (("mlp",), {"ranks": 2}, "does not say how 2 ranks share it"),
-        (("mlp",), {"ranks": 2, "parallel": "zero9"}, "no parallel 'zero9'; legal: fsdp, fsdp_zero3, ddp, tensor"),
+        (
+            ("mlp",),
+            {"ranks": 2, "parallel": "zero9"},
+            "parallel='zero9' is unknown; legal: fsdp, fsdp_zero3, ddp, tensor",
+        ),
         ((torch.tanh, torch.ones(2)), {"ranks": 2, "parallel": "ddp"}, "a module with parameters is needed"),
         ((torch.nn.ReLU(), torch.ones(2)), {"ranks": 2, "parallel": "fsdp"}, "the module has no parameters"),
     ],

@@ -64,7 +64,7 @@ def test_text_summary_has_the_plan():
         "  counts       4 compilations, predicted\n"
         "  sites        saved: 12\n"
         "  choices      none\n"
-        "  proof        proven to compute what the stock plan does"
+        "  proof        proven equal to the stock plan"
     )
 
 

@@ -65,7 +65,7 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
     if count < 1:
         raise ProgramError(f"ranks must be at least 1, given {count}")
     if parallel and parallel not in PARALLEL:
-        raise ProgramError(f"there is no parallel {short_repr(parallel)}; legal: {legal}")
+        raise ProgramError(f"parallel={short_repr(parallel)} is unknown; legal: {legal}")
     if not parallel:
         if count > 1:
             raise ProgramError(
