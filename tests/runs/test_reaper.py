@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ def start() -> Iterator[Start]:
     def sleeper(**environment: str) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(["sleep", "60"], env={**os.environ, **environment}, start_new_session=True)
         started.append(child)
+        while not Path(f"/proc/{child.pid}/environ").read_bytes():  # the new program has no environment yet
+            time.sleep(0.01)
         return child
 
     yield sleeper

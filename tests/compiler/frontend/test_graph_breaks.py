@@ -219,6 +219,7 @@ def test_what_a_bench_of_parts_inherits_needs_no_state_of_a_bench_with_one_plan(
     """A bench of parts sets its own state, without that of `Workbench.__init__`."""
     works: dict[str, Callable[[], Any]] = {
         "export": lambda: speaks.export(tmp_path / "choices.py"),
+        "export_text": lambda: speaks.export_text("choices.py"),
         "observe": lambda: speaks.observe(list)(),
         "own_runs": lambda: speaks.own_runs,
         "parts": lambda: speaks.parts,

@@ -1027,7 +1027,7 @@ function legendRows(ink, bars) {
             ],
             [
                 pill("17 waits", ink.strokes[1], ink.fills[1], ink.texts[1]),
-                "Waits of one moment, shown as one; a double click on it shows each."
+                "Adjacent waits, shown as one; a double click shows each."
             ]
         ] : [],
         [
