@@ -49,7 +49,7 @@ def test_gradients_are_equal_and_saved_bytes_and_peak_are_as_predicted(model: st
         assert alone["equal"] or (backend == "inductor" and alone["largest_difference"] < 1e-6), alone
         if backend == "inductor":
             assert (alone["before_bytes"], alone["after_bytes"]) == (stock.saved_bytes, found.saved_bytes)
-            assert alone["peak_bytes"] == pytest.approx([stock.peak_bytes, found.peak_bytes], rel=0.005)
+            assert alone["peak_bytes"] == pytest.approx([stock.peak_bytes, found.peak_bytes], abs=64)
             assert alone["told"] == list(found.unapplied)
         else:
             # Without Inductor's decompositions, a dropout is one operator that draws random numbers, so it stays saved.

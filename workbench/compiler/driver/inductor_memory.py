@@ -7,6 +7,7 @@ free them, and call kernels. Here the kernels are not compiled, and the function
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,11 +16,17 @@ import torch
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.compiler.interop.inductor_patches import generated_code
 from workbench.compiler.memory.fake_execution import Allocations, fake_execution
-from workbench.compiler.memory.grad_accumulation import accumulation_order, obeys_layout_contract
+from workbench.compiler.memory.grad_accumulation import (
+    accumulation_order,
+    leaf_gradient_strides,
+    obeys_layout_contract,
+)
 from workbench.compiler.memory.kernel_workspace import allocates_inside, peak_inside_bytes
 from workbench.interop.torch_private import (
     FakeTensorMode,
+    IRNode,
     TracingContext,
+    V,
     compile_fx_inner,
     tree_flatten,
     tree_unflatten,
@@ -41,14 +48,14 @@ class InductorCode:
 
     Attributes
     ----------
-    texts : list of str
-        Code of the forward, and then of the backward.
+    makers : dict of bool to callable
+        For the forward (False) and the backward (True), a function that returns the callable that Inductor calls.
     mutated : int
         Number of the forward's first outputs that are new values of inputs.
     """
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self.makers: dict[bool, Callable[[], Callable[[list[Any]], Any]]] = {}
         self.mutated = 0
 
     def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -56,15 +63,19 @@ class InductorCode:
 
         This method takes the place of Inductor's `compile_fx_inner`. The result cannot run.
         """
+        is_backward = bool(options.get("is_backward"))
 
         def keep(text: str) -> None:
-            self.texts.append(text)
+            self.makers[is_backward] = functools.partial(_load, text)
+            _record_strides()
             raise NotRunError
 
         self.mutated = TracingContext.get().fw_metadata.num_mutated_inp_runtime_indices
         try:
             with generated_code(keep):
-                compile_fx_inner(graph, inputs, **options)
+                # Inductor generates no code for a graph without calls, and returns its forward.
+                uncompiled: Any = compile_fx_inner(graph, inputs, **options)
+                self.makers[is_backward] = lambda: uncompiled
         except NotRunError:
             pass
 
@@ -73,6 +84,16 @@ class InductorCode:
 
         call._boxed_call = True  # type: ignore[attr-defined]  # it takes its arguments as a list, as Inductor's result
         return call
+
+
+def _record_strides() -> None:
+    """Tell AOTAutograd the strides of the forward's outputs. It compiles the backward for saved tensors with these."""
+    strides = TracingContext.get().output_strides
+    if strides is not None and not strides:
+        lowered = V.graph
+        for output in lowered.graph_outputs:
+            is_tensor = isinstance(output, IRNode) and output.has_tensor_output()
+            strides.append(tuple(map(int, output.get_layout().stride)) if is_tensor else None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,10 +150,11 @@ class StepMemory:
 def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
     """Run the generated forward and backward on fake tensors, and count what they allocate.
 
-    The caller holds the outputs until the backward ends. Autograd holds the gradients of the outputs.
+    The caller holds the outputs until the backward ends. Autograd holds a dense gradient of each output. Leaves have no
+    gradient before.
     """
     memory = _WrapperMemory()
-    forward_call, backward_call = (_load(text) for text in code.texts)
+    forward_call, backward_call = (code.makers[is_backward]() for is_backward in (False, True))
     with fake_execution(FakeTensorMode()):
         given = list(_copies(divided.given))
         for tensor in given:
@@ -150,23 +172,29 @@ def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
             arguments = [gradients[name] if name in gradients else saved[name] for name, _ in divided.received]
             saved.clear()
             made = list(backward_call(arguments))
+            # `loss.backward()` holds the gradient of the loss until it returns.
+            of_loss = [value for value in gradients.values() if isinstance(value, torch.Tensor) and not value.dim()]
             del gradients
             _accumulate(made, given)
-    del returned_to_caller
+    del of_loss, returned_to_caller
     return StepMemory(memory.peak_bytes - before, saved_bytes)
 
 
 def _accumulate(gradients: list[Any], leaves: Sequence[Any]) -> None:
-    """Copy each gradient that has another layout than its leaf, as autograd does. `gradients` is emptied."""
+    """Copy gradients as autograd does: those with another layout than their leaf's gradient, and those of two leaves.
+
+    The list `gradients` is emptied.
+    """
     kept = []
     # The forward may also take states of random generators, which have no gradient.
     for at in accumulation_order(min(len(gradients), len(leaves))):
         gradient, leaf = gradients[at], leaves[at]
         gradients[at] = None
-        if isinstance(gradient, torch.Tensor) and not obeys_layout_contract(
-            gradient.stride(), gradient.shape, leaf.stride()
-        ):
-            gradient = torch.empty_strided(leaf.shape, leaf.stride(), dtype=gradient.dtype).copy_(gradient)
+        if isinstance(gradient, torch.Tensor):
+            is_kept = obeys_layout_contract(gradient.stride(), gradient.shape, leaf.stride())
+            if not is_kept or any(gradient is other for other in gradients):
+                strides = leaf_gradient_strides(leaf.stride(), leaf.shape)
+                gradient = torch.empty_strided(leaf.shape, strides, dtype=gradient.dtype).copy_(gradient)
         kept.append(gradient)
 
 

@@ -17,6 +17,7 @@ from workbench.compiler.frontend.dynamo import call_after_hooks
 from workbench.compiler.frontend.dynamo_session import compile_with
 from workbench.errors import PlanError, one_line
 from workbench.interop.torch_private import (
+    BackendCompilerFailed,
     TorchDynamoException,
     compile_fx,
     functorch_config,
@@ -29,10 +30,13 @@ from workbench.programs.tensors import find_tensors
 
 @dataclasses.dataclass(frozen=True)
 class TorchPrediction:
-    """Prediction of the tensors that plain `torch.compile` (Inductor) saves for the backward.
+    """Predicted memory of a step under plain `torch.compile` (Inductor) on the CPU.
 
     Attributes
     ----------
+    peak_bytes : int
+        Peak memory of a step, with parameters, buffers and inputs. Gradients do not exist before the step, and the
+        program computes its loss itself: the memory of operators after the program is not included.
     saved_bytes : int
         Bytes of the storages that the forward makes and saves.
     saved : dict of str to int
@@ -64,8 +68,7 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
     Raises
     ------
     PlanError
-        If the program is planned for a GPU that is not attached, has no backward, or `torch.compile` divides it into
-        several graphs.
+        If the program is for a GPU, has no backward, or `torch.compile` cannot compile it as one graph.
     """
     program = captured.program
     if program.fake_mode is not None:
@@ -73,11 +76,16 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
             f"{program.name} is planned for a GPU that is not attached, so PyTorch's compiler cannot divide it: "
             "open it with device='cpu'"
         )
+    held = find_tensors((program.callable, program.args, program.kwargs)).tensors.values()
+    if any(tensor.device.type != "cpu" for tensor in held):
+        raise PlanError(f"the memory of torch.compile is predicted for the CPU only, and {program.name} is on a GPU")
     ops, made, code = Operators(program.callable, choices), list[_Recorder](), InductorCode()
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         made.append(_Recorder(ops, find(ops, graph)))
-        patches = {"custom_partitioner_fn": made[-1], "force_disable_caches": True}
+        # The code must be Python without checks of values, because it runs on fake tensors.
+        forms = {"cpp_wrapper": False, "fx_wrapper": False, "nan_asserts": False}
+        patches = {"custom_partitioner_fn": made[-1], "force_disable_caches": True, **forms}
         with functorch_config.patch(force_non_lazy_backward_lowering=True):
             return compile_fx(graph, inputs, inner_compile=code.compile, config_patches=patches)
 
@@ -85,20 +93,25 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
         with contextlib.suppress(NotRunError):
             compile_with(program.callable, backend)(*program.args, **program.kwargs)
 
-    with warnings.catch_warnings(record=True) as told, modes.active_modes(program.modes):
+    with warnings.catch_warnings(record=True) as told, torch.enable_grad(), modes.active_modes(program.modes):
         warnings.simplefilter("always")
         try:
             call_after_hooks(program.callable, call)
+        except BackendCompilerFailed as error:
+            reason = f"{type(error.inner_exception).__name__}: {one_line(str(error.inner_exception))}"
+            raise PlanError(f"torch.compile cannot compile {program.name}: {reason}") from error
         except TorchDynamoException as error:
             line = one_line(str(error).partition("\n")[0])
             raise PlanError(f"torch.compile divides {program.name} into several graphs: {line}") from error
         ops.end_call()
     if not made or made[-1].divided is None:
         raise PlanError(f"{program.name} has no backward, so nothing is saved")
-    divided = made[-1].divided
-    held = find_tensors((program.callable, program.args, program.kwargs)).tensors.values()
+    try:
+        step = predict_step(code, made[-1].divided)
+    except Exception as error:  # PyTorch's code may fail on fake tensors in any way, and an export must not
+        reason = f"{type(error).__name__}: {one_line(str(error))}"
+        raise PlanError(f"the code that PyTorch generates for {program.name} cannot be rehearsed: {reason}") from error
     baseline = {tensor.untyped_storage()._cdata: storage_bytes(tensor) for tensor in held}
-    step = predict_step(code, divided)
     messages = tuple(str(warning.message) for warning in told if "is not applied" in str(warning.message))
     peak_bytes = sum(baseline.values()) + step.peak_bytes
     return TorchPrediction(peak_bytes, sum(step.saved.values()), step.saved, messages)

@@ -145,6 +145,11 @@ def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf:
     )
 
 
+def leaf_gradient_strides(of_leaf: Sequence[int], shape: Sequence[int]) -> Sequence[int]:
+    """Return the strides of a gradient that autograd copies: those of the leaf, or row-major if the leaf has gaps."""
+    return of_leaf if _is_dense(of_leaf, shape) else _row_by_row(shape)
+
+
 def _matches(strides: Sequence[int], expected: Sequence[int], shape: Sequence[int]) -> bool:
     return all(length == 1 or one == other for one, other, length in zip(strides, expected, shape, strict=True))
 

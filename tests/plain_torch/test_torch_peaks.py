@@ -1,0 +1,120 @@
+"""The predicted peak memory of plain `torch.compile` equals the measured peak to the byte."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import workbench as wb
+from tests.trial_counts import beyond
+from workbench.errors import PlanError
+from workbench.runs.measure import accuracy, memory_meter
+
+
+class Product(nn.Module):
+    """A loss computed from the product of an input and a weight."""
+
+    def __init__(self, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.weight, self.loss = nn.Parameter(torch.rand(64, 64)), loss
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.loss(x, self.weight)
+
+
+class Convolutions(nn.Module):
+    """Convolutions, whose saved inputs Inductor keeps in another memory layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(*sizes, 3, padding=1) for sizes in ((4, 32), (32, 32), (32, 2)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second, last = self.layers
+        loss: torch.Tensor = last(second(first(x) * 2).sin()).square().mean()
+        return loss
+
+
+class SummedWeights(nn.Module):
+    """Two parameters that receive the same gradient tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Parameter(torch.rand(64, 64)), nn.Parameter(torch.rand(64, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ (self.one + self.other)).sin().sum()
+
+
+class Normalized(nn.Module):
+    """A batch norm, which writes buffers, and a dropout, which draws random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.body(x).square().mean()
+        return loss
+
+
+def leaf_with_gaps() -> torch.Tensor:
+    return torch.rand(64, 128)[:, ::2].detach().requires_grad_()
+
+
+Case = tuple[nn.Module, torch.Tensor]
+CASES: dict[str, Callable[[], Case]] = {
+    "convolutions": lambda: (Convolutions(), torch.rand(2, 4, 32, 32)),
+    "one gradient for two leaves": lambda: (SummedWeights(), torch.rand(16, 64)),
+    "a leaf with gaps": lambda: (Product(lambda x, weight: (weight @ x.t()).sin().sum()), leaf_with_gaps()),
+    "a batch norm and a dropout": lambda: (Normalized(), torch.rand(16, 64)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", beyond(1, list(CASES)))
+def test_the_predicted_peak_is_the_measured_peak(name: str) -> None:
+    module, x = CASES[name]()
+    predicted = wb.open(module, x, device="cpu").torch_prediction(stock=True)
+    stepper = accuracy.Stepper(module, (x,), {}, torch.compile(module))
+    stepper.step()
+    stepper.step()
+    assert memory_meter.measure_peak(stepper).measured_peak_bytes == predicted.peak_bytes
+
+
+def test_a_backward_without_operators_has_a_peak() -> None:
+    module, x = Product(lambda x, weight: weight + x), torch.rand(64, 64)
+    predicted = wb.open(module, x, device="cpu").torch_prediction()
+    given = sum(tensor.nbytes for tensor in (x, module.weight))
+    assert (predicted.peak_bytes, predicted.saved_bytes) == (given + 2 * x.nbytes, 0)
+
+
+@pytest.mark.parametrize("setting", ["cpp_wrapper", "nan_asserts"])
+def test_settings_of_inductor_do_not_run_kernels_on_fake_tensors(setting: str) -> None:
+    module, x = Product(lambda x, weight: ((x @ weight).sin() @ weight).cos().sum()), torch.rand(64, 64)
+    bench = wb.open(module, x, device="cpu")
+    plain = bench.torch_prediction()
+    with torch._inductor.config.patch({setting: True}):
+        assert bench.torch_prediction() == plain
+
+
+def test_a_prediction_without_gradients_of_the_caller_has_a_backward() -> None:
+    module, x = Product(lambda x, weight: (x @ weight).sin().sum()), torch.rand(64, 64)
+    bench = wb.open(module, x, device="cpu")
+    with torch.no_grad():
+        assert bench.torch_prediction() == bench.torch_prediction()
+        assert bench.torch_prediction().saved_bytes == 64 * 64 * 4
+
+
+def test_a_failure_of_pytorch_gives_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.compiler.driver import inductor_memory
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("seen by the test")
+
+    module, x = Product(lambda x, weight: (x @ weight).sin().sum()), torch.rand(64, 64)
+    bench = wb.open(module, x, device="cpu")
+    monkeypatch.setattr(inductor_memory, "compile_fx_inner", fail)
+    with pytest.raises(PlanError, match=r"torch.compile cannot compile .*: ZeroDivisionError: seen by the test"):
+        bench.torch_prediction()
