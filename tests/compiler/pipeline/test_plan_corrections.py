@@ -64,6 +64,17 @@ def writes_for_nothing(x: torch.Tensor) -> torch.Tensor:
     return x.sum()
 
 
+def writes_and_reads(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    out.add_(x)
+    return (x * 2 + y * 3).sum()
+
+
+def rows() -> tuple[torch.Tensor, ...]:
+    """Return two rows of one tensor, and another tensor."""
+    first, second = torch.rand(2, 4).unbind()
+    return first, second, torch.zeros(4)
+
+
 def adds_noise(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     h = x @ w
     return ((h + scale * torch.randn_like(h)).tanh() @ w).sum()
@@ -100,6 +111,7 @@ TOUCHED: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "overwritten memory": (overwrites, (real(3),)),
     "writes by another name": (writes_a_part, (real(3, 3),)),
     "writes that nothing reads": (writes_for_nothing, (real(3),)),
+    "parts of one memory": (writes_and_reads, rows()),
     "operators": (lambda x: x.clamp(0, 1).sum(), (real(3),)),
     "decompositions": (lambda x: torch.flip(x, (0,)).sum(), (real(3),)),
     "flex_attention": (lambda x: flex_attention(x, x, x).sum(), (real(2, 2, 4, 8),)),
@@ -118,6 +130,7 @@ NEIGHBOURS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "overwritten memory": (writes_before, (real(3),)),
     "writes by another name": (writes_all, (real(3, 3),)),
     "writes that nothing reads": (writes_all, (real(3),)),
+    "parts of one memory": (writes_and_reads, (torch.rand(4), torch.rand(4), torch.zeros(4))),
     "operators": (lambda x: functional.scaled_dot_product_attention(x, x, x).sum(), (real(2, 2, 4, 8),)),
     "decompositions": (lambda x: x.clone().sum(), (real(3),)),
     "flex_attention": (lambda x: functional.scaled_dot_product_attention(x, x, x).sum(), (real(2, 2, 4, 8),)),

@@ -50,6 +50,7 @@ STALE, ALIASES, UNREAD = "overwritten memory", "writes by another name", "writes
 COMPLEX_PRODUCT, COMPLEX_VIEW, COMPLEX_PAD = "complex products", "complex views", "complex slices"
 ZEROS, ARGMIN, EINSUM = "zeros without dimensions", "argmin", "order of einsum"
 FLEX_ATTENTION = "flex_attention"
+PARTS = "parts of one memory"
 
 KINDS: Mapping[str, tuple[str, str]] = {
     COMPLEX_PRODUCT: (
@@ -74,6 +75,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
         "omits the write if nothing else reads that memory",
     ),
     ALIASES: ("misses a write through an alias of the same memory", "repeats the missed write"),
+    PARTS: (
+        "takes two inputs that are different parts of one memory for the same tensor if the program writes in place",
+        "reads each input",
+    ),
     UNREAD: ("moves a write into the backward if nothing reads the memory afterwards", "omits the write"),
     OPERATORS: (
         "refuses or miscomputes some calls of operators that it supports",
