@@ -151,8 +151,9 @@ def is_right(found: dict[str, Any]) -> bool:
     """Return whether the row of a model has no fault: accuracy, replay, training, and peak memory are right."""
     if found["reason"] or not found["accurate"] or not found["replayed"] or found["trained"]:
         return False
-    off = found["measured_bytes"] / found["predicted_bytes"] - 1
-    return bool(off >= -_WITHIN if found["at_least"] else abs(off) <= _WITHIN)
+    measured, predicted = found["measured_bytes"], found["predicted_bytes"]
+    is_below = measured < (1 - _WITHIN) * predicted
+    return not is_below and (found["at_least"] or measured <= (1 + _WITHIN) * predicted)
 
 
 def _trained(found: dict[str, Any]) -> str:
@@ -193,7 +194,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             found["sites"],
             f"{found['open_s']:.1f}",
             f"{'≥ ' * found['at_least']}{predicted / 1024:.0f}",
-            f"{100 * (measured / predicted - 1):+.2f} %",
+            f"{100 * (measured / predicted - 1):+.2f} %" if predicted else "-",
             found["choices"],
             "yes" if found["accurate"] else "no",
             "yes" if found["replayed"] else "no",

@@ -677,3 +677,39 @@ def test_a_garbage_collection_during_a_compilation_removes_no_compiled_code(monk
     assert not removed
     torch.testing.assert_close(again(x), broken(x))
     assert removed == ["call"]
+
+
+def _store(into: torch.Tensor, made: torch.Tensor) -> None:
+    into[..., :2] = made
+
+
+def _add(into: torch.Tensor, made: torch.Tensor) -> None:
+    into[..., :2] += made
+
+
+def _add_to_view(into: torch.Tensor, made: torch.Tensor) -> None:
+    into[..., :2].add_(made)
+
+
+def _copy_to_flat_view(into: torch.Tensor, made: torch.Tensor) -> None:
+    into.view(-1)[:8].copy_(made.reshape(-1))
+
+
+@pytest.mark.parametrize("from_zeros", [False, True])
+@pytest.mark.parametrize("write", [_store, _add, _add_to_view, _copy_to_flat_view])
+def test_a_value_that_a_later_part_writes_in_place_gets_its_gradient(
+    write: Callable[[torch.Tensor, torch.Tensor], None], from_zeros: bool
+) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        made = y.sin()
+        torch._dynamo.graph_break()
+        into = torch.zeros(4, 3) if from_zeros else x * 2
+        write(into, made)
+        return into.cos().sum() + x.sum()
+
+    given = torch.rand(4, 3, requires_grad=True), torch.rand(4, 2, requires_grad=True)
+    bench = workbench.open(program, *given, device="cpu", executor="torch")
+    assert len(bench.parts) == 2
+    found = torch.autograd.grad(bench.config.jit(program)(*given), given)
+    for ours, expected in zip(found, torch.autograd.grad(program(*given), given), strict=True):
+        torch.testing.assert_close(ours, expected)

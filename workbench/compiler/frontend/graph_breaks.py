@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import operator
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from types import CodeType, MappingProxyType
@@ -345,13 +345,23 @@ def _detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
     output = next(iter(graph.graph.find_nodes(op="output")))
     results = output.args[0]
     without = [_has_no_gradient(result) for result in results] if isinstance(results, tuple | list) else []
-    reached = set()
+    writers = defaultdict[int, list[fx.Node]](list)
+    for node in graph.graph.nodes:
+        if node.op in _OPERATORS and node.all_input_nodes and _writes_in_place(node):
+            out = node.kwargs.get("out")
+            writers[_storage_of(out if isinstance(out, fx.Node) else node.all_input_nodes[0])].append(node)
+    seen, reached = set[fx.Node](), set[fx.Node]()
     ahead = list(output.all_input_nodes)
     while ahead:
         node = ahead.pop()
-        if node not in reached and not _has_no_gradient(node):
+        if node in seen:
+            continue
+        seen.add(node)
+        # A value also depends on what is written into its memory. Often nothing reads the results of such writes.
+        ahead += writers[_storage_of(node)]
+        if not _has_no_gradient(node):
             reached.add(node)
-            ahead.extend(node.all_input_nodes)
+            ahead += node.all_input_nodes
     own = [node not in reached for node in graph.graph.find_nodes(op="placeholder")]
 
     def cut(*given: Any) -> Any:
@@ -381,6 +391,12 @@ def _has_no_gradient(node: Any) -> bool:
     """Return whether the result of a node is a tensor without a gradient."""
     made = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return isinstance(made, torch.Tensor) and not made.requires_grad
+
+
+def _storage_of(node: fx.Node) -> int:
+    """Return the identity of the storage of a node's example value; 0 if the value is no tensor."""
+    value = node.meta.get("example_value")
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else 0
 
 
 def _detach(value: Any) -> Any:
@@ -559,13 +575,13 @@ def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
         depth += (name == _OPENS) - (name == _CLOSES) + transform_change(node)
 
 
+def _writes_in_place(node: fx.Node) -> bool:
+    named = is_named_in_place(node) or node.target in _IN_PLACE
+    return bool(named or node.kwargs.get("inplace") or node.kwargs.get("out") is not None)
+
+
 def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
     """Return whether an operator writes in place and has an input from a different piece."""
-    if not (
-        is_named_in_place(node)
-        or node.target in _IN_PLACE
-        or node.kwargs.get("inplace")
-        or node.kwargs.get("out") is not None
-    ):
+    if not _writes_in_place(node):
         return False
     return any(numbers.get(other, numbers[node]) != numbers[node] for other in node.all_input_nodes)
