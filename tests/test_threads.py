@@ -91,7 +91,10 @@ def test_a_refused_choice_does_not_deadlock_with_a_newer_waiting_one(
         return made
 
     monkeypatch.setattr(replan, "replan", interrupted)
-    threads = [started(lambda: choose("saved:nothing/here"))]
+    threads: list[threading.Thread] = []
+    begun = threading.Thread(target=lambda: choose("saved:nothing/here"), daemon=True)
+    threads.append(begun)  # before the thread reads the list
+    begun.start()
     wait_until(lambda: len(outcomes) == 2)
     assert [type(each) for each in outcomes].count(ChoiceError) == 1
     assert bench.choices == {one: "recompute", other: "recompute"}

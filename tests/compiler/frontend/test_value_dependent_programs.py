@@ -453,7 +453,7 @@ def test_opening_with_values_changes_no_random_state() -> None:
     model, args = PROGRAMS["random numbers of Python and NumPy"]()
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     bench = workbench.open(model, *args, device="cpu")
-    assert "planned for these values" in bench.capture_reason
+    assert "planned for their values" in bench.capture_reason
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1:] == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
 

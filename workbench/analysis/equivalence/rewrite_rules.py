@@ -42,8 +42,8 @@ RULES: dict[str, RewriteRule] = {
         ),
         RewriteRule(
             "redundant cast",
-            "a value, and its cast to the data type, shape and device that it already has",
-            "no element changes; whether the cast copies memory is tracked separately from the elements",
+            "a value, and a conversion to the data type, shape and device that it already has",
+            "no element changes; whether the conversion copies memory is tracked separately from the elements",
         ),
         RewriteRule(
             "cast there and back",

@@ -61,7 +61,7 @@ type ByLayers = dict[str, dict[str, list[tuple[str, Effect]]]]
 
 
 class ScopeOfChoices(NamedTuple):
-    """What a choice applies to; see `workbench.ui.graph.graph_view.GraphView.scope`.
+    """What a choice applies to; see the attribute `scope` of `workbench.ui.graph.graph_view.GraphView`.
 
     Attributes
     ----------
