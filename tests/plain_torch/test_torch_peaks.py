@@ -90,6 +90,7 @@ def test_a_backward_without_operators_has_a_peak() -> None:
     assert (predicted.peak_bytes, predicted.saved_bytes) == (given + 2 * x.nbytes, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["cpp_wrapper", "nan_asserts"])
 def test_settings_of_inductor_do_not_run_kernels_on_fake_tensors(setting: str) -> None:
     module, x = Product(lambda x, weight: ((x @ weight).sin() @ weight).cos().sum()), torch.rand(64, 64)
@@ -99,6 +100,7 @@ def test_settings_of_inductor_do_not_run_kernels_on_fake_tensors(setting: str) -
         assert bench.torch_prediction() == plain
 
 
+@pytest.mark.slow
 def test_a_prediction_without_gradients_of_the_caller_has_a_backward() -> None:
     module, x = Product(lambda x, weight: (x @ weight).sin().sum()), torch.rand(64, 64)
     bench = wb.open(module, x, device="cpu")
@@ -107,6 +109,7 @@ def test_a_prediction_without_gradients_of_the_caller_has_a_backward() -> None:
         assert bench.torch_prediction().saved_bytes == 64 * 64 * 4
 
 
+@pytest.mark.slow
 def test_a_failure_of_pytorch_gives_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     from workbench.compiler.driver import inductor_memory
 
