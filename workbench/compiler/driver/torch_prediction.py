@@ -1,4 +1,4 @@
-"""Predict what plain `torch.compile` saves under choices. Trace a program and divide its joint graph; run nothing."""
+"""Predict the memory of plain `torch.compile` under choices. PyTorch traces the program, but does not run it."""
 
 from __future__ import annotations
 
