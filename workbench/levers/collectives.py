@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from workbench.compiler.pipeline import bucketing
-from workbench.compiler.pipeline.collective_constraints import (
+from workbench.compiler.pipeline.collective_schedule import (
     COMPUTE_TIE,
     Collective,
     CollectiveRole,

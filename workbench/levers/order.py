@@ -26,9 +26,9 @@ from workbench.analysis.order.min_peak_order import (
 )
 from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
 from workbench.compiler.memory.graph_builder import read_execution
-from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace.stable_ids import is_statement
+from workbench.compiler.trace.statement_order import apply_order
 from workbench.core.graph import BACKWARD, FORWARD, Graph, StatementFlag
 from workbench.core.lever import Lever, Setting, Site, register
 
@@ -143,7 +143,7 @@ class Order(Lever):
             place = {int(row): at for at, row in enumerate(top[first:])}
             statements = [b for b in trace.bound_symbols if is_statement(b)]
             wanted = [statements[place[int(row)]] for row in found.order[first:]]
-            trace = collective_constraints.apply_order(trace, wanted, "Statements in another order")
+            trace = apply_order(trace, wanted, "Statements in another order")
         outcome = dataclasses.replace(
             outcome,
             forward=outcome.forward or trace,

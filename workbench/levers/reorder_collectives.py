@@ -20,7 +20,7 @@ from workbench.analysis.order.collective_order_search import search_orders as fi
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.interop.thunder_api import TraceCtx
 from workbench.compiler.pipeline import collective_constraints
-from workbench.compiler.pipeline.collective_constraints import CollectiveSchedule
+from workbench.compiler.pipeline.collective_schedule import CollectiveSchedule
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched_choices
 from workbench.compiler.planner.planner import base_of

@@ -14,6 +14,7 @@ import workbench as wb
 from workbench.compiler.api import Plan
 from workbench.compiler.frontend import fake_process_group
 from workbench.compiler.pipeline import collective_constraints
+from workbench.compiler.pipeline.collective_schedule import CollectiveRole
 from workbench.core.graph import FORWARD, Kind
 from workbench.errors import ChoiceError
 
@@ -72,7 +73,7 @@ def test_every_joint_order_keeps_all_dependencies(planned: wb.Workbench, issue: 
     schedule = collective_constraints.joint_schedule(context.claimed, context)
     at = [position[id(bsym)] for bsym in schedule.statements]
     assert all(at[e] < at[i] for i, before in enumerate(schedule.before) for e in before)
-    compute = [at[i] for i, role in enumerate(schedule.roles) if role is collective_constraints.CollectiveRole.COMPUTE]
+    compute = [at[i] for i, role in enumerate(schedule.roles) if role is CollectiveRole.COMPUTE]
     assert compute == sorted(compute)
 
 

@@ -24,6 +24,7 @@ from workbench.compiler.pipeline.bucketing import (
     unpack,
     unpack_gather,
 )
+from workbench.compiler.pipeline.collective_schedule import CollectiveSchedule
 from workbench.errors import ChoiceError
 
 ORDERED = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
@@ -40,7 +41,7 @@ def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor
     return made
 
 
-def schedules(bench: wb.Workbench) -> list[collective_constraints.CollectiveSchedule]:
+def schedules(bench: wb.Workbench) -> list[CollectiveSchedule]:
     """Return the collective schedules of the stock plan's forward and backward. They have no buckets."""
     split = bench.stock_plan.split
     context = bench._captured.context

@@ -22,6 +22,11 @@ from workbench.core.graph import FORWARD, Graph, Kind, Ragged, StatementFlag, Va
 PACK = "bucket_pack"
 """Name prefix of statements that copy several tensors into the buffer of one collective."""
 
+UNPACK = "bucket_unpack"
+"""Name prefix of statements that take tensors out of a bucket's buffer. Names of statements that fill the buffer begin
+with `PACK`.
+"""
+
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 
 _NO_KERNEL = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)

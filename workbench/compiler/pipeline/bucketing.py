@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.cost.collective_overlap import PACK, layer_of_parameter
+from workbench.analysis.cost.collective_overlap import PACK, UNPACK, layer_of_parameter
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     FutureTensorProxy,
@@ -31,7 +31,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.memory.op_effects import reduces_in_place
 from workbench.compiler.pipeline import collective_constraints
-from workbench.compiler.pipeline.collective_constraints import (
+from workbench.compiler.pipeline.collective_schedule import (
     COMPUTE_TIE,
     Collective,
     CollectiveRole,
@@ -93,10 +93,8 @@ def _unpack_gather_meta(buffer: TensorProxy, shapes: Sequence[Sequence[int]], ra
 
 _pack = _executor.register_operator(PACK, meta=_pack_meta, fn=pack)
 _pack_scatter = _executor.register_operator(f"{PACK}_scatter", meta=_pack_scatter_meta, fn=pack_scatter)
-_unpack = _executor.register_operator(collective_constraints.UNPACK, meta=_unpack_meta, fn=unpack)
-_unpack_gather = _executor.register_operator(
-    f"{collective_constraints.UNPACK}_gather", meta=_unpack_gather_meta, fn=unpack_gather
-)
+_unpack = _executor.register_operator(UNPACK, meta=_unpack_meta, fn=unpack)
+_unpack_gather = _executor.register_operator(f"{UNPACK}_gather", meta=_unpack_gather_meta, fn=unpack_gather)
 
 
 @dataclasses.dataclass(frozen=True)

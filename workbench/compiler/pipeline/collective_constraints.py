@@ -8,53 +8,31 @@ depends on the statements that make its inputs and, if memory is written in plac
 from __future__ import annotations
 
 import dataclasses
-import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from workbench.analysis.cost.collective_overlap import PACK
+from workbench.analysis.cost.collective_overlap import PACK, UNPACK
 from workbench.compiler.interop.thunder_api import (
     WAITS,
     BoundSymbol,
     BoundSymbolTag,
-    CollectionProxy,
     FutureTensorProxy,
-    Proxy,
     TensorProxy,
     TraceCtx,
     TraceProvenance,
     TraceTag,
-    clear_mutable_collection,
-    comment_symbols,
     from_trace,
     prims,
-    tree_flatten,
 )
 from workbench.compiler.memory.op_effects import reduces_in_place, trace_facts
+from workbench.compiler.pipeline.collective_schedule import Collective, CollectiveRole, CollectiveSchedule
 from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
+from workbench.compiler.trace.statement_order import apply_order
 from workbench.compiler.trace.tags import has_tag
-
-type Key = tuple[int, int, int, float, int]
-"""Requested position of a statement: its slot (the number of compute statements before it), and four tie breakers."""
-
-COMPUTE_TIE = 9
-"""Second part of the key of a compute statement. This part is larger than in the keys of other statements. Therefore,
-all other statements of a slot precede the compute statement of the slot.
-"""
-
-UNPACK = "bucket_unpack"
-"""Name prefix of statements that take tensors out of a bucket's buffer. Names of statements that fill the buffer begin
-with `PACK`.
-"""
 
 _SHAPES = (
     "broadcast_in_dim",
@@ -71,123 +49,6 @@ _SHAPES = (
     "unsqueeze",
     "view",
 )
-
-
-class CollectiveRole(Enum):
-    """Role of a statement. The role determines how the statement may move."""
-
-    COMPUTE = "compute"
-    ISSUE = "issue"
-    WAIT = "wait"
-    VIEW = "view"
-    """A statement that only reshapes the result of a wait, or takes the results out of a bucket."""
-    PRODUCER = "producer"
-    """A statement that only prepares the data of a collective. It has one input tensor, such as a gradient to divide,
-    or it fills a bucket.
-    """
-
-
-@dataclasses.dataclass(frozen=True)
-class Collective:
-    """A collective of a trace.
-
-    Attributes
-    ----------
-    place : str
-        Stable id. It contains the name of the parameter that is gathered or whose gradient is reduced, or else the id
-        of the sent value.
-    issue, wait : int
-        Indices in `CollectiveSchedule.statements` of the statements that start the collective and wait for it.
-    producers : tuple of int
-        Indices of the statements that only prepare the collective's data.
-    result : str
-        Name of the value that the wait returns.
-    nbytes : int
-        Bytes of the result.
-    read : bool
-        Whether a statement of this trace reads the result; False if the result is only returned.
-    parameter : bool
-        Whether the sent value is an argument of the program, or producers compute it only from arguments.
-    """
-
-    place: str
-    issue: int
-    wait: int
-    producers: tuple[int, ...]
-    result: str
-    nbytes: int
-    read: bool
-    parameter: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class CollectiveSchedule:
-    """The statements of a split or joint trace, and their ordering constraints.
-
-    Attributes
-    ----------
-    statements : tuple of BoundSymbol
-        The statements in the order of the trace, without unpacking, deletions and the `return`.
-    roles : tuple of CollectiveRole
-    before : tuple of tuple of int
-        For each statement, the indices of the statements that must precede it.
-    slot : tuple of int
-        For each statement, the number of compute statements before it in the trace.
-    low, high : tuple of int
-        Smallest and largest slot that each statement may have.
-    names, outputs : tuple of str
-        For each compute statement, its unique name in options ``at(NAME)``, and the name of its first output.
-    collectives : tuple of Collective
-        In the order of their issues.
-    """
-
-    statements: tuple[BoundSymbol, ...]
-    roles: tuple[CollectiveRole, ...]
-    before: tuple[tuple[int, ...], ...]
-    slot: tuple[int, ...]
-    low: tuple[int, ...]
-    high: tuple[int, ...]
-    names: tuple[str, ...]
-    outputs: tuple[str, ...]
-    collectives: tuple[Collective, ...]
-
-    def arrange(self, keys: Sequence[Key]) -> list[int]:
-        """Return the indices of the statements, in an order that follows `keys` as far as dependencies allow.
-
-        The next statement in the order always has the smallest key among the statements whose predecessors are placed.
-        """
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        place = np.empty(len(order), np.intp)
-        place[order] = np.arange(len(order))
-        earlier, later = self._pairs
-        if (place[earlier] < place[later]).all():
-            return order
-        missing = [len(before) for before in self.before]
-        ready = [(keys[i], i) for i, count in enumerate(missing) if not count]
-        heapq.heapify(ready)
-        order.clear()
-        while ready:
-            _, statement = heapq.heappop(ready)
-            order.append(statement)
-            for freed in self._followers[statement]:
-                missing[freed] -= 1
-                if not missing[freed]:
-                    heapq.heappush(ready, (keys[freed], freed))
-        return order
-
-    @cached_property
-    def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """For each dependency, the earlier statement (first array) and the later statement (second array)."""
-        later = np.repeat(np.arange(len(self.before)), [len(before) for before in self.before])
-        return np.asarray([e for before in self.before for e in before], np.intp), later
-
-    @cached_property
-    def _followers(self) -> tuple[tuple[int, ...], ...]:
-        """For each statement, the statements that must follow it."""
-        after: list[list[int]] = [[] for _ in self.statements]
-        for earlier, later in zip(*(ends.tolist() for ends in self._pairs), strict=True):
-            after[earlier].append(later)
-        return tuple(map(tuple, after))
 
 
 def has_collectives(trace: TraceCtx) -> bool:
@@ -259,50 +120,6 @@ def reorder_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence
 def reorder(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
     """Return a split trace with its statements in the order `order`, and deletions that fit this order."""
     return apply_order(trace, [schedule.statements[i] for i in order], "Collectives in another order")
-
-
-def apply_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str) -> TraceCtx:
-    """Return a split trace with `statements` as its statements, and deletions that fit their order."""
-    edited = from_trace(trace)
-    edited.names = set(trace.names)
-    gone = (prims.PrimIDs.DEL, prims.PrimIDs.RETURN)
-    edited.bound_symbols = [
-        b
-        for b in trace.bound_symbols
-        if not is_statement(b) and b.sym.id not in gone and b.sym.name != "clear_mutable_collection"
-    ]
-    edited.bound_symbols += statements
-    edited.bound_symbols.append(trace.bound_symbols[-1])
-    edited.bound_symbols = insert_deletions(edited.bound_symbols, clear_collections=TraceTag.BACKWARD in trace.tags)
-    edited.set_provenance(TraceProvenance(provenance))
-    return edited
-
-
-def insert_deletions(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> list[BoundSymbol]:
-    """Return `bound_symbols` with a deletion of each value after its last use.
-
-    `bound_symbols` contains no deletions and ends with the `return`. The result is equal to that of Thunder's
-    `del_last_used`. `insert_deletions` is faster, because it does not bind the signature of each deletion.
-    """
-    handled = {out.name for out in tree_flatten(bound_symbols[-1].args)[0] if isinstance(out, Proxy)}
-    found: list[BoundSymbol] = []
-    for bsym in reversed(bound_symbols):
-        gone: dict[str, Proxy] = {}
-        if bsym.sym.id not in comment_symbols:
-            for proxy in (*bsym.flat_proxy_outs, *bsym.flat_proxy_args):
-                if proxy.name not in handled:
-                    gone.setdefault(proxy.name, proxy)
-        handled.update(gone)
-        if gone and bsym.sym.id is not prims.PrimIDs.RETURN:
-            proxies = tuple(gone.values())
-            deletion = BoundSymbol(prims.python_del, proxies, {}, None)
-            deletion.__dict__["flat_proxy_args"] = proxies
-            found.append(deletion)
-            if clear_collections:
-                collections = (proxy for proxy in proxies if isinstance(proxy, CollectionProxy))
-                found += [clear_mutable_collection.bind(proxy, output=None) for proxy in collections]
-        found.append(bsym)
-    return found[::-1]
 
 
 def _tensors(proxies: Sequence[Any]) -> list[Any]:

@@ -40,7 +40,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, Origin
 from workbench.util.planning_lock import PLANNING, planned_property
 
 if TYPE_CHECKING:
-    from workbench.compiler.pipeline.collective_constraints import CollectiveSchedule
+    from workbench.compiler.pipeline.collective_schedule import CollectiveSchedule
 
 T = TypeVar("T")
 

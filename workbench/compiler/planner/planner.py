@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.analysis.cost.collective_overlap import PACK
+from workbench.analysis.cost.collective_overlap import PACK, UNPACK
 from workbench.analysis.equivalence.prove import Prover, fault
 from workbench.analysis.graphs.fusion_census import Census, census
 from workbench.analysis.memory.liveness import Prediction, timeline
@@ -24,7 +24,6 @@ from workbench.compiler.interop import devices
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline import plan_corrections
-from workbench.compiler.pipeline.collective_constraints import UNPACK
 from workbench.compiler.pipeline.compilation import Executed, Hooks, execution_traces, find_sites
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
