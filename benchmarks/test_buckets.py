@@ -16,7 +16,7 @@ from thunder.distributed.utils import sort_waits
 import workbench as wb
 from workbench.analysis.cost.machines import H100, PCIE
 from workbench.compiler.api import Plan
-from workbench.compiler.pipeline import bucketing, collective_constraints
+from workbench.levers.waits import bucketing, constraints
 
 LAYERS = int(os.environ.get("WAITS_LAYERS", "32"))
 RANKS = 8
@@ -72,7 +72,7 @@ def test_making_buckets(bench: wb.Workbench, benchmark) -> None:
 
     def make() -> None:
         for trace in (split.forward, split.backward):
-            schedule = collective_constraints.schedule(trace, context)
+            schedule = constraints.schedule(trace, context)
             bucketing.insert_buckets(
                 trace, schedule, bucketing.group_collectives(schedule, bucketing.BucketRule(by_layer=True))
             )

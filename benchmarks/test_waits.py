@@ -18,7 +18,7 @@ from thunder.distributed.utils import sort_waits
 import workbench as wb
 from workbench.analysis.cost.collective_overlap import COMMUNICATION, Overlap
 from workbench.analysis.cost.machines import H100, PCIE, Machine
-from workbench.analysis.order.collective_order_search import CLOSE
+from workbench.levers.waits.order_search import CLOSE
 
 LAYERS = int(os.environ.get("WAITS_LAYERS", "32"))
 RANKS = 8

@@ -390,7 +390,7 @@ def lever_named(name: str) -> Lever:
 
 
 def all_levers() -> tuple[Lever, ...]:
-    """Import every file in `workbench/levers/`, and return all levers, sorted by name."""
+    """Import every file and package in `workbench/levers/`, and return all levers, sorted by name."""
     folders = importlib.import_module("workbench.levers").__path__
     _import_levers(tuple([(folder, os.stat(folder).st_mtime_ns) for folder in folders]))
     return tuple([_REGISTRY[name] for name in sorted(_REGISTRY)])

@@ -14,7 +14,7 @@ from workbench.analysis.memory.peak_by_statement import SAVE
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.session.fit_request import USING
 from workbench.errors import ChoiceError, PlanError
-from workbench.levers import reorder_collectives
+from workbench.levers.waits import replanner
 
 STORAGES, ORDERED = ("recompute", "offload"), ("recompute", "offload", "order")
 
@@ -142,8 +142,8 @@ def test_a_fit_to_a_step_time_may_use_orders(bench: Workbench) -> None:
 
 
 def test_weighed_collectives_have_the_figures_of_their_plan(sharded: Workbench) -> None:
-    for choices in reorder_collectives.FEW:
-        simulation, peak_bytes = reorder_collectives.weigh(sharded._captured, choices, sharded.machine)
+    for choices in replanner.FEW:
+        simulation, peak_bytes = replanner.weigh(sharded._captured, choices, sharded.machine)
         plan = sharded.plan_under(choices)
         assert peak_bytes == plan.peak_bytes
         known = sharded.overlap(plan)

@@ -31,8 +31,8 @@ from workbench.compiler import api
 from workbench.compiler.frontend import fake_process_group
 from workbench.compiler.lowering import patch_context
 from workbench.compiler.trace.validate import validate
-from workbench.levers.collectives import site_ids
 from workbench.levers.waits import Waits
+from workbench.levers.waits.positions import site_ids
 from workbench.runs.measure import accuracy, rank_training, tensor_diff
 
 ISSUE = ("stock", "earliest", "consumer", "just_in_time", "in_flight(2)")

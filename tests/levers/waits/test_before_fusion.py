@@ -13,10 +13,10 @@ import torch
 import workbench as wb
 from workbench.compiler.api import Plan
 from workbench.compiler.frontend import fake_process_group
-from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.pipeline.collective_schedule import CollectiveRole
 from workbench.core.graph import FORWARD, Kind
 from workbench.errors import ChoiceError
+from workbench.levers.waits import constraints
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_every_joint_order_keeps_all_dependencies(planned: wb.Workbench, issue: 
     plan = planned._planner.plan({**ORDER, **BEFORE, "waits.issue": issue})
     trace = dict(plan.steps.value)["choices before fusion"][0]
     position = {id(bsym): at for at, bsym in enumerate(trace.bound_symbols)}
-    schedule = collective_constraints.joint_schedule(context.claimed, context)
+    schedule = constraints.joint_schedule(context.claimed, context)
     at = [position[id(bsym)] for bsym in schedule.statements]
     assert all(at[e] < at[i] for i, before in enumerate(schedule.before) for e in before)
     compute = [at[i] for i, role in enumerate(schedule.roles) if role is CollectiveRole.COMPUTE]

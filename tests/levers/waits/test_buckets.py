@@ -15,8 +15,10 @@ import workbench as wb
 from tests.trial_counts import amount
 from workbench.analysis.cost.collective_overlap import layer_of_parameter
 from workbench.compiler.api import Plan
-from workbench.compiler.pipeline import bucketing, collective_constraints
-from workbench.compiler.pipeline.bucketing import (
+from workbench.compiler.pipeline.collective_schedule import CollectiveSchedule
+from workbench.errors import ChoiceError
+from workbench.levers.waits import bucketing, constraints
+from workbench.levers.waits.bucketing import (
     BucketRule,
     group_collectives,
     pack,
@@ -24,8 +26,6 @@ from workbench.compiler.pipeline.bucketing import (
     unpack,
     unpack_gather,
 )
-from workbench.compiler.pipeline.collective_schedule import CollectiveSchedule
-from workbench.errors import ChoiceError
 
 ORDERED = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
 SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=2), min_size=1, max_size=4)
@@ -45,7 +45,7 @@ def schedules(bench: wb.Workbench) -> list[CollectiveSchedule]:
     """Return the collective schedules of the stock plan's forward and backward. They have no buckets."""
     split = bench.stock_plan.split
     context = bench._captured.context
-    return [collective_constraints.schedule(trace, context) for trace in (split.forward, split.backward)]
+    return [constraints.schedule(trace, context) for trace in (split.forward, split.backward)]
 
 
 def planned_under(bench: wb.Workbench, choices: dict[str, str]) -> Plan:

@@ -17,10 +17,10 @@ import workbench as wb
 from workbench.analysis.cost.collective_overlap import Overlap
 from workbench.analysis.equivalence.prove import fault, prove
 from workbench.compiler.memory.graph_builder import read_execution
-from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.trace.validate import validate
 from workbench.errors import ChoiceError, PlanError, ProgramError, RunError
-from workbench.levers.collectives import sort_keys
+from workbench.levers.waits import constraints
+from workbench.levers.waits.positions import sort_keys
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +113,7 @@ def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, 
     context = planned._captured.context
     edited = []
     for trace in (split.forward, split.backward):
-        schedule = collective_constraints.schedule(trace, context)
+        schedule = constraints.schedule(trace, context)
         names = (*schedule.names, "end")
         choices = {}
         for collective in schedule.collectives:
@@ -125,7 +125,7 @@ def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, 
         position = {statement: at for at, statement in enumerate(order)}
         assert sorted(order) == list(range(len(order)))
         assert all(position[e] < position[i] for i, before in enumerate(schedule.before) for e in before)
-        edited.append(collective_constraints.reorder(trace, schedule, order))
+        edited.append(constraints.reorder(trace, schedule, order))
     validate(*edited)
 
 
@@ -186,7 +186,7 @@ def test_a_write_stays_between_the_reads_around_it() -> None:
     split = bench.stock_plan.split
     context = bench._captured.context
     for trace in (split.forward, split.backward):
-        schedule = collective_constraints.schedule(trace, context)
+        schedule = constraints.schedule(trace, context)
         order = schedule.arrange([(0, 0, -i, 0.0, i) for i in range(len(schedule.statements))])
         writes = [i for i, b in enumerate(schedule.statements) if "copy_" in b.sym.name]
         position = {statement: at for at, statement in enumerate(order)}

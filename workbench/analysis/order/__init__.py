@@ -1,1 +1,1 @@
-"""Search for orders of statements and of collectives."""
+"""Search for orders of statements."""

@@ -78,7 +78,7 @@ def wait_orders(
 
     The peak is in bytes. The time is in seconds, from a simulated step. All other choices stay the same.
     """
-    from workbench.levers import reorder_collectives as known
+    from workbench.levers.waits import replanner as known
 
     for made in known.FEW:
         simulation, peak_bytes = known.weigh(captured, {**choices, **made}, machine)

@@ -23,7 +23,6 @@ from workbench.errors import ChoiceError, PlanError, RunError, short_repr
 
 if TYPE_CHECKING:
     from workbench.analysis.memory.liveness import Prediction
-    from workbench.analysis.order.collective_order_search import Search
     from workbench.bench.fit.choice_ranking import Worth
     from workbench.bench.fit.cut_search import Cuts
     from workbench.bench.fit.cut_search_task import CutSearchTask
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Capture, Plan, TorchChoices
     from workbench.compiler.driver.torch_prediction import TorchPrediction
     from workbench.compiler.pipeline.lever_context import LeverContext
+    from workbench.levers.waits.order_search import Search
     from workbench.runs.process.follow_run import Run
     from workbench.runs.process.request import RunOptions
 
@@ -479,14 +479,14 @@ class Workbench:
         PlanError
             If the plan has no collectives, or no order is within the limit.
         """
-        from workbench.levers import reorder_collectives
+        from workbench.levers.waits import replanner
 
         rates = self.machine if machine is None else resolve_machine(machine, self.ranks)
         known = self.plan.site_of
         for option in buckets:
             site = known["waits.bucket"]
             widen_site(site, option).check(option)
-        return reorder_collectives.search_best_order(self._captured, self.choices, rates, limit_bytes, buckets)
+        return replanner.search_best_order(self._captured, self.choices, rates, limit_bytes, buckets)
 
     def fit(
         self,

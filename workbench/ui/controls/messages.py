@@ -20,9 +20,9 @@ from workbench.ui.graph.node_names import short_label
 
 if TYPE_CHECKING:
     from workbench.analysis.memory.liveness import AliveValue
-    from workbench.analysis.order.collective_order_search import Search
     from workbench.bench import PlanDiff, Workbench
     from workbench.core.lever import Site
+    from workbench.levers.waits.order_search import Search
     from workbench.programs import Program
 
 NO_TAB = (

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from workbench.compiler.pipeline import bucketing
 from workbench.compiler.pipeline.collective_schedule import (
     COMPUTE_TIE,
     Collective,
@@ -22,6 +21,7 @@ from workbench.compiler.pipeline.collective_schedule import (
 )
 from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.core.lever import Setting, Site, refused_option_error
+from workbench.levers.waits import bucketing
 
 WAITS = "waits"
 """The lever's name."""

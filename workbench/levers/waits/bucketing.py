@@ -30,7 +30,6 @@ from workbench.compiler.interop.thunder_api import (
     tracectx,
 )
 from workbench.compiler.memory.op_effects import reduces_in_place
-from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.pipeline.collective_schedule import (
     COMPUTE_TIE,
     Collective,
@@ -39,6 +38,7 @@ from workbench.compiler.pipeline.collective_schedule import (
     Key,
 )
 from workbench.errors import PlanError
+from workbench.levers.waits import constraints
 
 MIB = 1 << 20
 
@@ -246,7 +246,7 @@ def insert_buckets(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Seque
     order = [i for i in _drop_dependencies(whole, gone).arrange(keys) if i not in gone]
     if len(order) != len(whole.statements) - len(gone):
         raise PlanError(f"{len(buckets)} buckets of collectives: one of them would have to wait for itself")
-    edited = collective_constraints.reorder(named, whole, order)
+    edited = constraints.reorder(named, whole, order)
     edited.set_provenance(TraceProvenance("Collectives in buckets"))
     return edited
 

@@ -15,11 +15,8 @@ from workbench.analysis.cost.machines import Machine
 from workbench.analysis.equivalence.commutes import commutes
 from workbench.analysis.graphs.reorder_graph import reorder_graph, top_rows, with_members
 from workbench.analysis.memory.liveness import timeline
-from workbench.analysis.order.collective_order_search import Search, simulated_order
-from workbench.analysis.order.collective_order_search import search_orders as find_order
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.interop.thunder_api import TraceCtx
-from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.pipeline.collective_schedule import CollectiveSchedule
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched_choices
@@ -29,7 +26,9 @@ from workbench.compiler.trace.validate import validate, validate_order
 from workbench.core.graph import Kind
 from workbench.core.lever import Setting, lever_named
 from workbench.errors import PlanError
-from workbench.levers import collectives
+from workbench.levers.waits import constraints, positions
+from workbench.levers.waits.order_search import Search, simulated_order
+from workbench.levers.waits.order_search import search_orders as find_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +73,7 @@ class Orders:
     def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
         """Return the order of each schedule under `choices`, as indices of the schedule's statements."""
         schedules = self.communication
-        return {
-            side: schedule.arrange(collectives.sort_keys(schedule, choices)) for side, schedule in schedules.items()
-        }
+        return {side: schedule.arrange(positions.sort_keys(schedule, choices)) for side, schedule in schedules.items()}
 
     def in_order(self, orders: Mapping[str, list[int]]) -> NDArray[np.intp]:
         """Convert the result of `orders` to rows of the plan's graph. Members of fusions are not included."""
@@ -100,7 +97,7 @@ class Orders:
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
         """Return the plan under all `choices`. `begun` is the `time.perf_counter` at the start of planning."""
         schedules, split = self.communication, self.base.split
-        sites = collectives.sites_under(self.base.sites, self.communication, choices, self.settings)
+        sites = positions.sites_under(self.base.sites, self.communication, choices, self.settings)
         orders = self.orders(choices)
         arranged = time.perf_counter()
         order = self.in_order(orders)
@@ -111,9 +108,7 @@ class Orders:
 
         def traces() -> tuple[TraceCtx, TraceCtx | None]:
             edited = {
-                side: collective_constraints.reorder(trace, schedules[side], orders[side])
-                if side in schedules
-                else trace
+                side: constraints.reorder(trace, schedules[side], orders[side]) if side in schedules else trace
                 for side, trace in (("forward", split.forward), ("backward", split.backward))
                 if trace is not None
             }
@@ -171,29 +166,27 @@ def search_best_order(
     """
     if not _orders(captured, choices).communication:
         raise PlanError(f"{captured.program.name} has no collectives to order")
-    kept = {id: option for id, option in collectives.drop_order(choices).items() if not id.startswith("waits:")}
-    followed = {id: collectives.POLICY for id in choices if id.startswith("waits:")}
-    if collectives.STAGE in choices:
+    kept = {id: option for id, option in positions.drop_order(choices).items() if not id.startswith("waits:")}
+    followed = {id: positions.POLICY for id in choices if id.startswith("waits:")}
+    if positions.STAGE in choices:
         # Let the settings act after fusion. Before fusion, each order would need a plan of its own.
-        followed[collectives.STAGE] = collectives.AFTER_FUSION
+        followed[positions.STAGE] = positions.AFTER_FUSION
 
     def simulate(change: Mapping[str, str]) -> tuple[Simulation, float]:
         made = {id: option for id, option in change.items() if option not in _DEFAULTS}
         wanted = {**{id: option for id, option in kept.items() if id not in change}, **made}
         return _orders(captured, wanted).simulate(wanted, machine)
 
-    bucketed: list[dict[str, str]] = [{collectives.BUCKET: option} for option in dict.fromkeys(buckets)] or [{}]
-    candidates = [
-        {**followed, **each, **order} for each in bucketed for order in collectives.orders_to_try(limit_bytes)
-    ]
+    bucketed: list[dict[str, str]] = [{positions.BUCKET: option} for option in dict.fromkeys(buckets)] or [{}]
+    candidates = [{**followed, **each, **order} for each in bucketed for order in positions.orders_to_try(limit_bytes)]
     now = simulated_order(choices, *_orders(captured, choices).simulate(choices, machine))
     return find_order(candidates, simulate, now, machine, limit_bytes)
 
 
 FEW: Sequence[Mapping[str, str]] = [
-    {"waits.issue": issue, "waits.wait": collectives.LATE, "waits.gradients": gradients}
-    for issue in (collectives.JUST_IN_TIME, *(f"in_flight({k})" for k in (1, 2, 4, 8)), collectives.CONSUMER)
-    for gradients in (collectives.EARLIEST, collectives.STOCK)
+    {"waits.issue": issue, "waits.wait": positions.LATE, "waits.gradients": gradients}
+    for issue in (positions.JUST_IN_TIME, *(f"in_flight({k})" for k in (1, 2, 4, 8)), positions.CONSUMER)
+    for gradients in (positions.EARLIEST, positions.STOCK)
 ]
 """The orders of collectives that a fit tries, for each set of its other choices.
 
@@ -215,11 +208,11 @@ def weigh(captured: Capture, choices: Mapping[str, str], machine: Machine) -> tu
     return _orders(captured, choices).weigh(choices, machine)
 
 
-_DEFAULTS = (collectives.POLICY, collectives.NONE, collectives.AFTER_FUSION)
+_DEFAULTS = (positions.POLICY, positions.NONE, positions.AFTER_FUSION)
 
 
 def _orders(captured: Capture, choices: Mapping[str, str]) -> Orders:
     """Return the `Orders` of the plan under all choices except those that only reorder collectives."""
-    found = base_of(captured, collectives.drop_order(choices)).replanner(lever_named(collectives.WAITS))
+    found = base_of(captured, positions.drop_order(choices)).replanner(lever_named(positions.WAITS))
     assert isinstance(found, Orders)
     return found

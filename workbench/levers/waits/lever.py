@@ -3,7 +3,7 @@
 The lever edits the forward and backward traces after the split, so it does not change fusions. If ``waits.stage`` is
 ``before_fusion``, the lever's settings act on the joint trace before fusion instead. Then a collective between two
 statements prevents their fusion. Under all options, no statement moves past a statement on which it depends; see
-`workbench.compiler.pipeline.collective_constraints`.
+`workbench.levers.waits.constraints`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
-from workbench.compiler.pipeline import bucketing, collective_constraints
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.planner.plan import Plan
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, register
-from workbench.levers.collectives import (
+from workbench.levers.waits import bucketing, constraints
+from workbench.levers.waits.positions import (
     AFTER_FUSION,
     AT,
     BEFORE_FUSION,
@@ -41,7 +41,7 @@ from workbench.levers.collectives import (
     sites_of,
     sort_keys,
 )
-from workbench.levers.reorder_collectives import Orders
+from workbench.levers.waits.replanner import Orders
 
 
 @register
@@ -135,24 +135,24 @@ class Waits(Lever):
         policies = {id: choices[id] for id in ORDERING if id in choices}
         if choices.get(STAGE) != BEFORE_FUSION or not policies or not context.waits:
             return trace
-        schedule = collective_constraints.joint_schedule(trace, context)
-        return collective_constraints.reorder_joint(trace, schedule, schedule.arrange(sort_keys(schedule, policies)))
+        schedule = constraints.joint_schedule(trace, context)
+        return constraints.reorder_joint(trace, schedule, schedule.arrange(sort_keys(schedule, policies)))
 
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
         """Insert buckets into a split trace, and reorder its collectives. Add its schedule to the outcome."""
         backward = TraceTag.BACKWARD in trace.tags
-        if not context.waits or not collective_constraints.has_collectives(trace):
+        if not context.waits or not constraints.has_collectives(trace):
             return trace, outcome
-        schedule = collective_constraints.schedule(trace, context)
+        schedule = constraints.schedule(trace, context)
         if together := buckets_in(schedule, choices):
             trace = bucketing.insert_buckets(trace, schedule, together)
-            schedule = collective_constraints.schedule(trace, context)
+            schedule = constraints.schedule(trace, context)
         side = "backward" if backward else "forward"
         outcome = dataclasses.replace(outcome, communication={**outcome.communication, side: schedule})
         if any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in choices_left(choices)):
-            trace = collective_constraints.reorder(trace, schedule, schedule.arrange(sort_keys(schedule, choices)))
+            trace = constraints.reorder(trace, schedule, schedule.arrange(sort_keys(schedule, choices)))
         return trace, outcome
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:

@@ -12,9 +12,9 @@ import pytest
 import workbench as wb
 from workbench.analysis.cost.collective_overlap import Overlap, issue_order
 from workbench.analysis.cost.machines import H100
-from workbench.analysis.order.collective_order_search import CLOSE, Search
 from workbench.cli import main
 from workbench.errors import ChoiceError, ConfigError, PlanError
+from workbench.levers.waits.order_search import CLOSE, Search
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,8 @@
+"""Lever `waits`: where a trace issues collectives, and where it waits for their results.
+
+`lever` has the lever. `positions` computes positions from choices, `constraints` finds the legal positions, `bucketing`
+merges collectives, `replanner` reorders an existing plan, and `order_search` finds the fastest order. Without choices,
+Thunder's `sort_waits` decides, which `workbench.compiler.fastpath.wait_sorting` replaces.
+"""
+
+from workbench.levers.waits.lever import Waits as Waits
