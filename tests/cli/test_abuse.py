@@ -1,11 +1,11 @@
-"""Malformed config files and command lines do no harm. `benchmarks/abuse_cli.py` tries many more of them."""
+"""Malformed config files and command lines do no harm. `benchmarks/faults/abuse_cli.py` tries many more of them."""
 
 import collections
 from pathlib import Path
 
 import pytest
 
-from benchmarks import abuse_cli
+from benchmarks.faults import abuse_cli
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu_predictions
+from benchmarks.gpu import predictions
 from tests.needs import needs_nvfuser
 from workbench.gpu_check import large_layers, launches, questions
 from workbench.gpu_check.part import Conditions
@@ -18,10 +18,10 @@ def test_written_predictions_are_those_of_todays_plans(subject: str) -> None:
     """If a prediction changes on purpose, rewrite the file. New rows name the commit on which they are based."""
     written = {
         (row["subject"], row["figure"]): float(row["predicted"])
-        for row in gpu_predictions.read()
+        for row in predictions.read()
         if (row["question"], row["subject"]) == ("1", subject)
     }
-    planned = gpu_predictions.memory("1", subject, gpu_predictions.open_subject(subject))
+    planned = predictions.memory("1", subject, predictions.open_subject(subject))
     assert {(subject, figure): value for _, subject, figure, value in planned} == written
     assert len(written) == 3
 
@@ -30,11 +30,9 @@ def test_written_predictions_are_those_of_todays_plans(subject: str) -> None:
 @needs_nvfuser
 def test_written_times_of_launches_are_those_of_todays_rates() -> None:
     written = {
-        (row["subject"], row["figure"]): float(row["predicted"])
-        for row in gpu_predictions.read()
-        if row["question"] == "6"
+        (row["subject"], row["figure"]): float(row["predicted"]) for row in predictions.read() if row["question"] == "6"
     }
-    today = {(subject, figure): value for _, subject, figure, value in gpu_predictions.launch_times()}
+    today = {(subject, figure): value for _, subject, figure, value in predictions.launch_times()}
     assert today == pytest.approx(written)
     # For the two small widths, the host takes longer than the device (launch-bound). Without synchronization, the
     # slower variant of the ranking appears faster.
@@ -45,7 +43,7 @@ def test_written_times_of_launches_are_those_of_todays_rates() -> None:
 def test_a_figure_is_compared_with_a_step_of_the_queue() -> None:
     on_a_gpu = Conditions(device="cuda", executor="nvfuser", rehearse=False, folder=Path())
     queue = {step.id for step in questions.steps(on_a_gpu)}
-    rows = gpu_predictions.read()
+    rows = predictions.read()
     assert {row["step"] for row in rows if row["step"]} <= queue
     assert all(bool(row["step"]) == bool(row["compared_with"]) for row in rows)
     assert {row["question"] for row in rows if row["step"]} == {"1", "2", "3", "6", "7"}
@@ -54,7 +52,7 @@ def test_a_figure_is_compared_with_a_step_of_the_queue() -> None:
 def test_a_measured_figure_that_differs_from_the_written_one_is_wrong() -> None:
     step = "7: 2 layers, 4096 tokens, offloaded, 8 ahead"
     peak_bytes = next(
-        float(r["predicted"]) for r in gpu_predictions.read() if (r["step"], r["figure"]) == (step, "peak_bytes")
+        float(r["predicted"]) for r in predictions.read() if (r["step"], r["figure"]) == (step, "peak_bytes")
     )
     right = questions.beside_written(step, {"measured_peak_bytes": peak_bytes, "hidden_share": 0.9})
     assert right["written hidden_share"] == 1
@@ -78,6 +76,6 @@ def test_transfers_are_hidden_while_other_work_runs() -> None:
 
 
 def test_every_written_prediction_names_its_question_and_commit() -> None:
-    rows = gpu_predictions.read()
-    assert {row["question"] for row in rows} == set(gpu_predictions.QUESTIONS)
+    rows = predictions.read()
+    assert {row["question"] for row in rows} == set(predictions.QUESTIONS)
     assert all(len(row["commit"]) >= 7 for row in rows)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks import gpu_page
+from benchmarks.gpu import page
 
 
 def test_the_page_and_the_durations_of_parts_come_from_the_stored_checks() -> None:
-    assert gpu_page.text() == gpu_page.PAGE.read_text(), "the page is outdated: run python -m benchmarks.gpu_page"
-    assert gpu_page.elsewhere() == gpu_page.ELSEWHERE.read_text()
+    assert page.text() == page.PAGE.read_text(), "the page is outdated: run python -m benchmarks.gpu.page"
+    assert page.elsewhere() == page.ELSEWHERE.read_text()
 
 
 def test_a_check_on_a_gpu_replaces_the_note_that_no_check_was_run() -> None:
-    on_gpus = [result for result in gpu_page.kept() if not result["rehearsal"]]
-    assert ("No check on a GPU is kept yet" in gpu_page.text()) is (not on_gpus)
+    on_gpus = [result for result in page.kept() if not result["rehearsal"]]
+    assert ("No check on a GPU is kept yet" in page.text()) is (not on_gpus)
     for result in on_gpus:
-        assert f"## {result['machine']} (GPU), {result['date']}" in gpu_page.text()
+        assert f"## {result['machine']} (GPU), {result['date']}" in page.text()

@@ -1,4 +1,4 @@
-"""Damaged folders and misbehaving programs cause no fault. `benchmarks/bench_abuse_runs.py` tries many more."""
+"""Damaged folders and misbehaving programs cause no fault. `benchmarks/faults/bench_abuse_runs.py` tries many more."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_a_run_is_a_trace_for_perfetto(finished: Run, tmp_path: Path) -> None:
 def test_memory_is_sampled_during_compilation(finished: Run) -> None:
     told = [event for event in finished.events if isinstance(event, events.Phase | events.MemorySample)]
     begun = next(i for i, event in enumerate(told) if isinstance(event, events.Phase) and event.phase == "compile")
-    # After `compile` begins, samples follow each other. `benchmarks/test_readouts.py` measures their rate.
+    # After `compile` begins, samples follow each other. `benchmarks/runs/test_readouts.py` measures their rate.
     assert all(isinstance(event, events.MemorySample) for event in told[begun + 1 : begun + 11])
 
 

@@ -30,7 +30,7 @@ _MOST_OFF_SHARE, _MOST_RESERVED_OFF_SHARE = 0.01, 0.02
 _LEAST_HIDDEN_SHARE = 0.8
 EVENTS_FOLDER = "allocator_events"
 PREDICTIONS, CHOICES = RESULTS / "gpu_predictions.csv", RESULTS / "gpu_choices.json"
-"""Files with predictions and their choices, which ``benchmarks.gpu_predictions`` wrote before any measurement. Only a
+"""Files with predictions and their choices, which ``benchmarks.gpu.predictions`` wrote before any measurement. Only a
 checkout has these files.
 """
 
@@ -192,7 +192,7 @@ def _chosen(
         made = written_choices(question).get(subject, None if "fit" in subject or question == 3 else {})
         if made is None:
             raise RunError(
-                f"no choices are written down for {subject}: run `python -m benchmarks.gpu_predictions {question}`"
+                f"no choices are written down for {subject}: run `python -m benchmarks.gpu.predictions {question}`"
             )
     return large_layers.run_bench(_long(conditions, layers, made), most_off_share=_MOST_OFF_SHARE)
 

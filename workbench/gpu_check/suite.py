@@ -35,7 +35,7 @@ RESULT_FILE = "gpu-check.json"
 PAGE_FILE = "gpu-check.md"
 ELSEWHERE_FILE = "reference_durations.json"
 """File in the folder of this module, with the duration of each finished part of the checks in `benchmarks/results`.
-`benchmarks/gpu_page.py` writes the file.
+`benchmarks/gpu/page.py` writes the file.
 """
 _LOOK_S = 0.1
 _REHEARSED_AT_ONCE = 2

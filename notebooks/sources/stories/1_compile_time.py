@@ -141,7 +141,7 @@ LinePlot(measured, title="Processor seconds of the first call, measured on the C
 # %% [markdown]
 # Points with more layers take minutes each. [docs/benchmarks.md](../../docs/benchmarks.md) has the times of 64 layers
 # with gradients in cold processes: 660 s with the patch, 34 s with a cut every 4 and sharing. `python -m pytest
-# benchmarks/bench_depth.py -s` measures these times.
+# benchmarks/runs/bench_depth.py -s` measures these times.
 #
 # ## Take it away
 
@@ -168,5 +168,5 @@ Markdown(f"""
 - **Stock Thunder compiles each of its {plans["stock (weight 0.5)"].census.count} fusions,** though they have {plans["stock (weight 0.5)"].census.unique} forms. `sharing.identical=shared` compiles
   {plans["weight 0, cut every 4, shared"].counts["compilations"]} here instead of {plans["weight 0, cut every 4"].counts["compilations"]}.
 - Not known here: nvFuser's own seconds. With an attached GPU, `thunder-workbench gpu-check` measures them.
-- Reproduce: `make notebooks NAMES=1_compile`; to 64 layers: `python -m pytest benchmarks/bench_depth.py -s`.
+- Reproduce: `make notebooks NAMES=1_compile`; to 64 layers: `python -m pytest benchmarks/runs/bench_depth.py -s`.
 """)

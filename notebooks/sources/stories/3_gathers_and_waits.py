@@ -175,5 +175,5 @@ Markdown(f"""
   {step_ms(names[3]):.1f} ms. Your gain was 4 of 781 ms; simulated times have no contention and no optimizer, so trust the direction and not the size.
 - **Four gathers in flight are enough:** {h100[names[4]].simulation.ahead_peak_bytes / 1e9:.2f} GB in flight instead of
   {h100[names[3]].simulation.ahead_peak_bytes / 1e9:.2f} GB, for {step_ms(names[4]):.1f} instead of {step_ms(names[3]):.1f} ms.
-- Reproduce: `make notebooks NAMES=3_gathers`; all 32 layers, with three machines: `python -m pytest benchmarks/test_waits.py -s`.
+- Reproduce: `make notebooks NAMES=3_gathers`; all 32 layers, with three machines: `python -m pytest benchmarks/collectives/test_orders.py -s`.
 """)

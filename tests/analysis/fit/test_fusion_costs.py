@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import workbench
-from benchmarks.fit_measured import built
+from benchmarks.fit.measured_peaks import built
 from tests.trial_counts import beyond
 from workbench import Workbench
 from workbench.analysis.cost.collective_overlap import costs

@@ -118,7 +118,7 @@ def free_port() -> int:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
-    """Try a sample of orders. benchmarks/bench_gloo.py tries far more, each on 2 and on 4 ranks."""
+    """Try a sample of orders. benchmarks/collectives/bench_gloo_training.py tries far more, on 2 and on 4 ranks."""
     told = forked.run(tmp_path, 4, SCRIPT, "fsdp_zero3", "fsdp,ddp", POLICIES, PLACEMENTS, 0)
     for rank in told:
         orders = rank["orders"]

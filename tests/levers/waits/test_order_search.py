@@ -91,7 +91,7 @@ def test_the_search_finds_an_order_close_to_the_bound_and_as_fast_as_every_prese
         assert simulated.lower_bound_s == pytest.approx(found.lower_bound_s)
         assert found.best.step_s <= simulated.simulation.step_s * (1 + CLOSE)
     # The gap to the bound arises at the start and the end of a step. With two layers, it is a larger share of the step
-    # than with 32 layers, for which benchmarks/test_waits.py measures the gap.
+    # than with 32 layers, for which benchmarks/collectives/test_orders.py measures the gap.
     assert 0 <= found.over_bound < 0.03
 
 
