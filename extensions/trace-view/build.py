@@ -13,7 +13,7 @@ from building import ROOT, Extension  # noqa: E402  # in the folder above
 del sys.path[0]
 
 PAGE = ROOT / "workbench" / "ui" / "frontend"
-NAMES = ("package.json", "dom.js", "panels/figure_strip.js", "style.css")
+NAMES = ("package.json", "dom.js", "controls/figure_strip.js", "style.css")
 EXTENSION = Extension(HERE, [*(PAGE / name for name in NAMES), *sorted((PAGE / "graph").glob("*.js"))])
 
 if __name__ == "__main__":

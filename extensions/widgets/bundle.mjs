@@ -8,10 +8,12 @@ import { basename, join, resolve } from "node:path";
 const { rspack } = createRequire(new URL("../trace-view/package.json", import.meta.url))("@rspack/core");
 const [page, built] = process.argv.slice(2).map((path) => resolve(path));
 
-const PARTS = ["compare_panel.js", "export_box.js"]; // of other panels: no widgets of their own
-const panels = readdirSync(join(page, "panels")).filter((name) => name.endsWith(".js") && !PARTS.includes(name));
-const widgets = { graph: "graph/graph_view.js", plot: "plot.js" };
-for (const name of panels) widgets[basename(name, ".js")] = `panels/${name}`;
+const PARTS = ["compare_panel.js", "export_box.js"]; // of other widgets: no widgets of their own
+const widgets = { graph: "graph/graph_view.js", plot: "plot.js", split: "split.js" };
+for (const folder of ["controls", "tabs"]) {
+  const names = readdirSync(join(page, folder)).filter((name) => name.endsWith(".js") && !PARTS.includes(name));
+  for (const name of names) widgets[basename(name, ".js")] = `${folder}/${name}`;
+}
 
 /** Returns the bundler's configuration for one widget. `library` is set if other code imports the bundle. */
 const config = (name, source, library) => ({

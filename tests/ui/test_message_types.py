@@ -11,7 +11,7 @@ UI = Path(__file__).parents[2] / "workbench" / "ui"
 SENT = re.compile(r"\b(?:send|ask)\(\{ type: ([^,}]+)")
 """The type in a message: one literal, or a choice between literals."""
 SENT_BY_BUTTONS = re.compile(r'\bbutton\("[^"]*", "[^"]*", "(\w+)"')
-"""Type of the message of a button in `panels/controls.js`; there, the type is a variable of the function."""
+"""Type of the message of a button in `controls/controls.js`; there, the type is a variable of the function."""
 
 
 def sent() -> set[str]:
@@ -20,7 +20,7 @@ def sent() -> set[str]:
     texts = {path: path.read_text() for path in folder.rglob("*.js") if (folder / "built") not in path.parents}
     assert [path.name for path, text in texts.items() if "send({ type }" in text] == ["controls.js"]
     types = [type for text in texts.values() for type in SENT.findall(text)]
-    by_buttons = SENT_BY_BUTTONS.findall((folder / "panels" / "controls.js").read_text())
+    by_buttons = SENT_BY_BUTTONS.findall((folder / "controls" / "controls.js").read_text())
     # In a choice between literals, the condition may compare with a literal, too.
     own = {literal for type in types for literal in re.findall(r'"(\w+)"', type.rpartition(" ? ")[2])}
     return own | set(by_buttons)

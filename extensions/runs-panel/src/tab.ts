@@ -6,7 +6,7 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import { Panel } from "@lumino/widgets";
 import { icon } from "./icon";
 
-/** Event of the app's button *Open in a tab* (`workbench/ui/frontend/panels/controls.js`). The handler calls `preventDefault` if it shows a tab. */
+/** Event of the app's button *Open in a tab* (`workbench/ui/frontend/controls/controls.js`). The handler calls `preventDefault` if it shows a tab. */
 const ASK = "thunder-workbench:open-tab";
 /** Event to the app's views in the notebook after their tab was opened or closed. */
 const NEWS = "thunder-workbench:tab";

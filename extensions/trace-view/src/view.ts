@@ -2,7 +2,7 @@
 
 import { h, panel } from "../../../workbench/ui/frontend/dom.js";
 import graphView from "../../../workbench/ui/frontend/graph/graph_view.js";
-import strip from "../../../workbench/ui/frontend/panels/figure_strip.js";
+import strip from "../../../workbench/ui/frontend/controls/figure_strip.js";
 import { SavedModel } from "./model";
 import { graphData, type Plan, type Site } from "./plan";
 

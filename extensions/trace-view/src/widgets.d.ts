@@ -10,7 +10,7 @@ declare module "*/frontend/graph/graph_view.js" {
   export default view;
 }
 
-declare module "*/frontend/panels/figure_strip.js" {
+declare module "*/frontend/controls/figure_strip.js" {
   const strip: import("./model").Module;
   export default strip;
 }

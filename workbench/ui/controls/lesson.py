@@ -22,7 +22,7 @@ class Question(Panel):
     """
 
     _esm = esm("lesson")
-    _css = "\n".join((PAGE / name).read_text() for name in ("style.css", "panels/lesson.css"))
+    _css = "\n".join((PAGE / name).read_text() for name in ("style.css", "controls/lesson.css"))
 
     def __init__(self, prediction: LockedPrediction) -> None:
         super().__init__(self._on_message)

@@ -1,10 +1,10 @@
 // A report: the widgets with data from the page itself. The page loads nothing, and the user cannot choose anything.
 
 import graphView from "./graph/graph_view.js";
-import alive from "./panels/peak_table.js";
-import compile from "./panels/compile_tab.js";
-import strip from "./panels/figure_strip.js";
-import timeline from "./panels/timeline_tab.js";
+import alive from "./tabs/peak_table.js";
+import compile from "./tabs/compile_tab.js";
+import strip from "./controls/figure_strip.js";
+import timeline from "./tabs/timeline_tab.js";
 
 const data = JSON.parse(document.getElementById("wb-data").textContent);
 

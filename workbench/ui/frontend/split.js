@@ -1,6 +1,6 @@
 // A bar between two areas of the app in a tab or on the full screen. The pointer or the arrow keys move it; the browser stores its position.
 
-import { panel } from "../dom.js";
+import { panel } from "./dom.js";
 
 const LEAST = 0.12, STEP = 0.03; // minimum share of each area, and step of an arrow key; as shares of the space
 
