@@ -13,8 +13,8 @@ from typing import Any
 import workbench
 from workbench.gpu_check import page, suite
 from workbench.gpu_check.log import is_right
-from workbench.gpu_check.part import WRONG
-from workbench.gpu_check.parts import PARTS, QUESTIONS, SLOT
+from workbench.gpu_check.parts.check_part import WRONG
+from workbench.gpu_check.parts.part_list import PARTS, QUESTIONS, SLOT
 from workbench.summary import human_seconds
 
 ROOT = Path(__file__).parents[2]

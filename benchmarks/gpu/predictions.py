@@ -26,14 +26,14 @@ from workbench.bench import Workbench
 from workbench.compiler.api import Plan
 from workbench.compiler.interop.devices import copy_bandwidth
 from workbench.core.graph import Graph
-from workbench.gpu_check import large_layers, launches, optimizers
-from workbench.gpu_check.large_layers import LLAMA_7B
-from workbench.gpu_check.launches import CHUNKS, HIDDEN, ROWS, WIDTH
-from workbench.gpu_check.part import Figures
-from workbench.gpu_check.questions import CHOICES, LONG_TOKENS, PREDICTIONS, SUBJECTS
+from workbench.gpu_check.parts import large_layers, launches, optimizers
+from workbench.gpu_check.parts.check_part import Figures
+from workbench.gpu_check.parts.large_layers import LLAMA_7B
+from workbench.gpu_check.parts.launches import CHUNKS, HIDDEN, ROWS, WIDTH
+from workbench.gpu_check.parts.questions import CHOICES, LONG_TOKENS, PREDICTIONS, SUBJECTS
 
 HEADS = ("question", "subject", "figure", "predicted", "step", "compared_with", "commit")
-"""Columns. ``step`` names the step of `workbench.gpu_check.questions` that measures the figure.
+"""Columns. ``step`` names the step of `workbench.gpu_check.parts.questions` that measures the figure.
 
 ``compared_with`` is the name of the measured figure. Both are empty if the figure is not measured.
 """

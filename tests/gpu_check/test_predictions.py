@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.gpu import predictions
 from tests.needs import needs_nvfuser
-from workbench.gpu_check import large_layers, launches, questions
-from workbench.gpu_check.part import Conditions
+from workbench.gpu_check.parts import large_layers, launches, questions
+from workbench.gpu_check.parts.check_part import Conditions
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ from workbench.analysis.memory.allocator import CUDA_BLOCK_BYTES
 from workbench.bench import Workbench
 from workbench.core.executor import why_no_nvfuser
 from workbench.core.graph import ValueFlag
-from workbench.gpu_check import depth
-from workbench.gpu_check.large_layers import LLAMA_7B
-from workbench.gpu_check.runs import MOST_OFF_SHARE
+from workbench.gpu_check.parts import depth
+from workbench.gpu_check.parts.large_layers import LLAMA_7B
+from workbench.gpu_check.parts.runs import MOST_OFF_SHARE
 
 RECORDED = Path(__file__).parents[2] / "benchmarks/results/nvidia-h100-80gb-hbm3/gpu-check.json"
 

@@ -18,7 +18,7 @@ import torch
 from tests.cli.schemas import held
 from workbench.errors import DeviceError
 from workbench.gpu_check import suite
-from workbench.gpu_check.parts import PARTS
+from workbench.gpu_check.parts.part_list import PARTS
 
 
 @pytest.mark.slow

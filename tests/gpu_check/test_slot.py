@@ -21,9 +21,10 @@ import pytest
 from tests.cli.schemas import held
 from tests.gpu_check import trials
 from workbench import cli
-from workbench.gpu_check import page, questions, suite, time_spent
-from workbench.gpu_check.part import Conditions
-from workbench.gpu_check.parts import QUESTIONS, SLOT
+from workbench.gpu_check import page, suite
+from workbench.gpu_check.parts import questions, time_spent
+from workbench.gpu_check.parts.check_part import Conditions
+from workbench.gpu_check.parts.part_list import QUESTIONS, SLOT
 from workbench.runs.log.events import Compiled, Finished, Phase, Started
 
 ON_A_GPU = Conditions(device="cuda", executor="nvfuser", rehearse=False, folder=Path())

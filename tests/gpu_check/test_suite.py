@@ -19,10 +19,11 @@ import pytest
 
 from tests.gpu_check import trials
 from workbench.errors import RunError
-from workbench.gpu_check import marked_tests, page, suite
+from workbench.gpu_check import page, suite
 from workbench.gpu_check.log import Log, claim_folder
-from workbench.gpu_check.part import CheckPart, Conditions
-from workbench.gpu_check.parts import PARTS
+from workbench.gpu_check.parts import marked_tests
+from workbench.gpu_check.parts.check_part import CheckPart, Conditions
+from workbench.gpu_check.parts.part_list import PARTS
 
 pytestmark = pytest.mark.slow
 

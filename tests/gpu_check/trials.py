@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from workbench.gpu_check.part import WRONG, CheckPart, CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts.check_part import WRONG, CheckPart, CheckStep, Conditions, Figures, Known
 
 BEGAN, PLAN, TURNS = "began.txt", "plan.json", "turns.txt"
 NAME = "trial"

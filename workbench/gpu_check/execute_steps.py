@@ -20,9 +20,9 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from workbench.errors import WorkbenchError  # noqa: E402
-from workbench.gpu_check import time_spent  # noqa: E402
 from workbench.gpu_check.log import Log, record_of  # noqa: E402
-from workbench.gpu_check.part import CheckPart, CheckStep, CheckTurn, Conditions, Figures  # noqa: E402
+from workbench.gpu_check.parts import time_spent  # noqa: E402
+from workbench.gpu_check.parts.check_part import CheckPart, CheckStep, CheckTurn, Conditions, Figures  # noqa: E402
 from workbench.runs.log import untrusted_files  # noqa: E402
 from workbench.runs.process.worker_process import die_with_parent  # noqa: E402
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.gpu_check.part import WRONG, Figures
-from workbench.gpu_check.time_spent import OTHER
+from workbench.gpu_check.parts.check_part import WRONG, Figures
+from workbench.gpu_check.parts.time_spent import OTHER
 from workbench.runs.log import event_log, untrusted_files
 
 NOTE_FILE = "check.json"
@@ -30,8 +30,8 @@ def record_of(
 ) -> dict[str, Any]:
     """Return the record of one step. If the step failed, `error` is the reason, and there are no figures.
 
-    `spent` has the seconds of each kind, see `workbench.gpu_check.time_spent`. By default all seconds are of the kind
-    ``other``.
+    `spent` has the seconds of each kind, see `workbench.gpu_check.parts.time_spent`. By default all seconds are of the
+    kind ``other``.
     """
     return {
         "step": step,

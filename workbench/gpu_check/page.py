@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.gpu_check.log import is_right
-from workbench.gpu_check.part import WRONG
-from workbench.gpu_check.parts import QUESTIONS, SLOT
+from workbench.gpu_check.parts.check_part import WRONG
+from workbench.gpu_check.parts.part_list import QUESTIONS, SLOT
 from workbench.summary import human_bytes, human_seconds
 
 COMMAND = "thunder-workbench gpu-check"

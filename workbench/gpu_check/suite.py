@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import Advice, DeviceError, RunError, suggest_names
-from workbench.gpu_check import page, time_spent
+from workbench.gpu_check import page
 from workbench.gpu_check.execute_steps import AGAIN, LATE, LEFT
 from workbench.gpu_check.log import Log, claim_folder, record_of
 from workbench.gpu_check.log import is_right as is_right
-from workbench.gpu_check.part import WRONG as WRONG
-from workbench.gpu_check.part import CheckPart, CheckTurn, Conditions, Figures
-from workbench.gpu_check.parts import PARTS, RESULTS, SLOT
+from workbench.gpu_check.parts import time_spent
+from workbench.gpu_check.parts.check_part import WRONG as WRONG
+from workbench.gpu_check.parts.check_part import CheckPart, CheckTurn, Conditions, Figures
+from workbench.gpu_check.parts.part_list import PARTS, RESULTS, SLOT
 from workbench.runs.log import untrusted_files
 from workbench.runs.process.worker_process import how_ended
 

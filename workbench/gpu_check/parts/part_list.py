@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workbench
-from workbench.gpu_check.part import CheckPart
+from workbench.gpu_check.parts.check_part import CheckPart
 
-_MODULE = "workbench.gpu_check"
+_MODULE = "workbench.gpu_check.parts"
 RESULTS = Path(workbench.__file__).parents[1] / "benchmarks" / "results"
 """Committed results and predictions; only a checkout has this folder."""
 

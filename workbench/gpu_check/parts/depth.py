@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from workbench.gpu_check import runs
-from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts import runs
+from workbench.gpu_check.parts.check_part import CheckStep, Conditions, Figures, Known
 from workbench.runs.sweep.sweep import FIT_FROM
 
 LAYERS = (8, 32, 16, 64, 4, 2, 1, 128)

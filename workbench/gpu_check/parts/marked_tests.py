@@ -11,7 +11,7 @@ from pathlib import Path
 
 import workbench
 from workbench.errors import RunError
-from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.log import untrusted_files
 
 _ROOT = Path(workbench.__file__).parents[1]

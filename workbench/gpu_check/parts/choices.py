@@ -15,8 +15,8 @@ from workbench import programs
 from workbench.compiler import api
 from workbench.compiler.planner import kernel_identity
 from workbench.errors import ChoiceError, PlanError, RunError
-from workbench.gpu_check import time_spent
-from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts import time_spent
+from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import accuracy, tensor_diff
 from workbench.runs.measure.accuracy import Parts, Stepper
 from workbench.runs.worker.worker import fusions_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.gpu_check import runs, time_spent
-from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures
+from workbench.gpu_check.parts import runs, time_spent
+from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures
 from workbench.runs.log.events import Cancelled, MemorySample
 from workbench.runs.process.request import RunOptions
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.errors import RunError
-from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts import runs
+from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.process.request import RunOptions
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterator
 
 from workbench.errors import ChoiceError
-from workbench.gpu_check import runs
-from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts import runs
+from workbench.gpu_check.parts.check_part import CheckStep, Conditions, Figures, Known
 from workbench.runs.process.request import RunOptions
 
 POLICIES = ("always", "never", "direct_only", "alias_aware")

@@ -11,8 +11,8 @@ import torch
 
 from workbench import doctor
 from workbench.core.executor import why_no_nvfuser
-from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures
+from workbench.gpu_check.parts import runs
+from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:

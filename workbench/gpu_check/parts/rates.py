@@ -9,8 +9,8 @@ from typing import Any
 
 from workbench.analysis.cost import collective_overlap
 from workbench.analysis.cost.roofline import predict_step
-from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts import runs
+from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import measured_rates
 from workbench.runs.measure.statement_times import calibration
 from workbench.runs.process.request import RunOptions

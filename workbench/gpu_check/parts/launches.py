@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from workbench.gpu_check import runs
-from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts import runs
+from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.programs.builtin.sequence_parallel import Deception
 from workbench.runs.measure import sync_ranking
 from workbench.runs.measure.cuda_graph import NAME as GRAPHED

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import workbench
-from workbench.gpu_check import runs, time_spent
-from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts import runs, time_spent
+from workbench.gpu_check.parts.check_part import CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import measured_rates
 from workbench.runs.process.request import RunOptions
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench.errors import RunError
-from workbench.gpu_check import time_spent
-from workbench.gpu_check.part import WRONG, Conditions, Figures
+from workbench.gpu_check.parts import time_spent
+from workbench.gpu_check.parts.check_part import WRONG, Conditions, Figures
 from workbench.runs.process.request import RunOptions
 
 if TYPE_CHECKING:

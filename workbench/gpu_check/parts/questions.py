@@ -18,10 +18,10 @@ from typing import Any
 
 from workbench.bench import Workbench
 from workbench.errors import RunError
-from workbench.gpu_check import choices, depth, large_layers, launches, main_job, marked_tests, optimizers, runs
-from workbench.gpu_check.large_layers import LLAMA_7B
-from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
-from workbench.gpu_check.parts import RESULTS
+from workbench.gpu_check.parts import choices, depth, large_layers, launches, main_job, marked_tests, optimizers, runs
+from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts.large_layers import LLAMA_7B
+from workbench.gpu_check.parts.part_list import RESULTS
 from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
 
 _SMALL_S = 45.0
