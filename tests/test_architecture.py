@@ -4,6 +4,7 @@ import ast
 import functools
 import graphlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -238,9 +239,12 @@ def test_no_module_imports_itself_through_others() -> None:
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(MODULES)
 
 
-def test_no_folder_has_more_than_twenty_modules() -> None:
-    folders = (folder for root in (ROOT, Path(__file__).parent) for folder in root.rglob("*"))
-    assert not [folder for folder in folders if len(list(folder.glob("*.py"))) > 20]
+def test_no_folder_has_more_than_twenty_source_files() -> None:
+    files = [path for name in ("workbench", "tests", "benchmarks") for path in (ROOT.parent / name).rglob("*.*")]
+    # The bundler writes a file for each widget into `built`; nobody edits them.
+    counts = Counter(p.parent for p in files if p.suffix in (".py", ".js", ".css") and p.parent.name != "built")
+    assert counts[ROOT / "ui/frontend/tabs"] > 10
+    assert not [folder for folder, count in counts.items() if count > 20]
 
 
 def test_only_the_ui_imports_widgets() -> None:
