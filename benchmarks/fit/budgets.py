@@ -129,8 +129,8 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
             proven_s = plainly(chooser, row["limit_bytes"])
             row["milp_cpu_s"] = cpu_s() - started
             row["milp_gap"] = max(0.0, row["added_s"] - proven_s) / (total + row["added_s"])
-    everything = chooser.point({s: o for s, o in chooser._variables if o == "recompute"})
-    weighed = [known for known, _ in chooser._known.values()]
+    everything = chooser.point({s: o for s, o in chooser.choices if o == "recompute"})
+    weighed = chooser.evaluations.points()
     for row, point in zip(rows, points, strict=True):
         limit = row["limit_bytes"]
         # Count the weighed plans whose peak is close to the budget and that are faster than the returned plan.
@@ -140,7 +140,7 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
         )
         row["everything"] = point.options == everything.options
     return {
-        "choices": len(chooser._variables),
+        "choices": len(chooser.choices),
         "statements": len(fitter.before.graph.statements),
         "stock_bytes": stock,
         "least_bytes": least,

@@ -139,8 +139,8 @@ def test_plans_that_recompute_and_offload_have_the_predicted_peak() -> None:
     arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
     bench = workbench.open(viewed, *arguments, device="cpu", executor="torch", capture="interpreter")
     fitter = Fitter(bench, bench._captured, H100)
-    free = dict.fromkeys(storage for storage, _ in fitter.chooser._variables)
-    legal = {s: [SAVE, *(o for t, o in fitter.chooser._variables if t == s)] for s in free}
+    free = dict.fromkeys(storage for storage, _ in fitter.chooser.choices)
+    legal = {s: [SAVE, *(o for t, o in fitter.chooser.choices if t == s)] for s in free}
     tried = 0
     for taken in itertools.product(*legal.values()):
         point = fitter.chooser.point({s: o for s, o in zip(legal, taken, strict=True) if o != SAVE})
@@ -166,7 +166,7 @@ def test_the_solver_tolerance_does_not_break_a_limit(monkeypatch: pytest.MonkeyP
         w = torch.empty(2**29)
     bench = workbench.open(alike, xs, w, device="planned", executor="torch", capture="interpreter")
     chooser = Fitter(bench, bench._captured, H100).chooser
-    again = [storage for storage, option in chooser._variables if option == RECOMPUTE]
+    again = [storage for storage, option in chooser.choices if option == RECOMPUTE]
     solved: list[int] = []
 
     def counted(*args: Any, **settings: Any) -> Any:
@@ -178,7 +178,7 @@ def test_the_solver_tolerance_does_not_break_a_limit(monkeypatch: pytest.MonkeyP
         half = {int(storage): RECOMPUTE for storage in draw.permutation(again)[:7]}
         limit = chooser.point(half).peak_bytes
         solved.clear()
-        chooser._closing.close_gap(limit)
+        chooser._rounding.close_gap(limit)
         found = chooser.fastest_known(limit)
         assert found is not None
         assert found.peak_bytes <= limit

@@ -62,7 +62,7 @@ def fitter(request: pytest.FixtureRequest) -> Fitter:
 
 def every(fitter: Fitter) -> list[dict[int, str]]:
     """Return all combinations of options. Assert that the program is so small that each combination can be planned."""
-    variables = fitter.chooser._variables
+    variables = fitter.chooser.choices
     assert 2 <= len(variables) <= 8
     return [dict(made) for n in range(len(variables) + 1) for made in itertools.combinations(variables, n)]
 
@@ -97,9 +97,9 @@ def test_the_fusion_model_predicts_better_than_single_statements(fitter: Fitter)
     cost = costs(context.graph, SLOW, 1)
     alone_s = cost.compute_s + cost.host_s
     off: list[list[float]] = []
-    for storage, option in chooser._variables:
+    for storage, option in chooser.choices:
         planned_s = chooser.point({storage: option}).added_s
-        statements_s = float(alone_s[sorted(chooser._chains[storage])].sum())
+        statements_s = float(alone_s[sorted(chooser._problem.time.rows(storage))].sum())
         off.append([abs(chooser.added_s({storage: option}) - planned_s), abs(statements_s - planned_s)])
     by_fusion, by_statement = np.sum(off, axis=0)
     assert by_fusion < by_statement
@@ -110,10 +110,10 @@ def test_points_also_recompute_storages_that_fusions_recompute_anyway() -> None:
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
     remade = fusion_costs.storages_remade(fitter._context.recomputer, fitter.before.graph)
     assert remade
-    nearer, further = (make() for make in fitter.chooser._guides[1:])
-    assert remade.isdisjoint(storage for storage, _ in nearer._variables)
-    assert remade <= {storage for storage, _ in further._variables}
-    taken = [fitter.chooser._from_guide(nearer, nearer.point({s: o})) for s, o in nearer._variables]
+    nearer, further = fitter.chooser.guides[1], fitter.chooser.guides[2]
+    assert remade.isdisjoint(storage for storage, _ in nearer.choices)
+    assert remade <= {storage for storage, _ in further.choices}
+    taken = [fitter.chooser.guides.exact(nearer, nearer.point({s: o})) for s, o in nearer.choices]
     assert any(remade & point.options.keys() for point in taken)
     for point in taken:
         without = {storage: option for storage, option in point.options.items() if storage not in remade}
@@ -181,30 +181,32 @@ def large() -> Fitter:
 
 def test_a_guide_counts_storages_that_must_be_recomputed_for_other_storages(large: Fitter) -> None:
     chooser = large.chooser
-    nearer = chooser._guides[1]()
+    nearer = chooser.guides[1]
     # Recomputing a norm needs the residual stream. Recomputing the residual stream needs all layers before the norm.
-    norms = {s: o for s, o in nearer._variables if o == "recompute" and "norm/mul" in large._site_of[s].id}
-    planned = chooser._from_guide(nearer, nearer.point(norms))
-    assert planned.options.keys() - norms.keys() <= chooser._remade
+    norms = {s: o for s, o in nearer.choices if o == "recompute" and "norm/mul" in large._site_of[s].id}
+    planned = chooser.guides.exact(nearer, nearer.point(norms))
+    assert planned.options.keys() - norms.keys() <= chooser._problem.remade
     assert nearer.added_s(norms) == pytest.approx(planned.added_s, rel=0.5)
     assert nearer.added_s(norms) > 1e-4 * large.step_s
 
 
 def test_the_first_guide_predicts_the_bytes_that_its_plan_frees_at_each_statement(large: Fitter) -> None:
-    chooser, guide = large.chooser, large.chooser._guides[0]()
+    chooser, guide = large.chooser, large.chooser.guides[0]
     assert guide.stands_for is not None
-    inner = [(s, o) for s, o in guide._variables if guide._bytes[s] >= 1 << 27]
+    inner = [(s, o) for s, o in guide.choices if guide._problem.bytes[s] >= 1 << 27]
     assert {o for _, o in inner} == {"recompute", "offload"}
     # A plan with fusions saves the product of SiLU and the gate. A plan without fusions does not save this product.
     assert any(s not in large._free for s, _ in inner)
-    backward = slice(chooser._places.first_backward, None)
+    backward = slice(chooser._problem.positions.first_backward, None)
     for storage, option in inner:
-        planned = chooser._evaluate(chooser._add_values_read(guide.stands_for({storage: option}), chooser._remade))[1]
-        said = (guide._stock_peaks - guide._evaluate({storage: option})[1])[backward]
-        freed = (chooser._stock_peaks - planned)[backward]
+        planned = chooser.evaluations.evaluate(
+            chooser._problem.time.add_values_read(guide.stands_for({storage: option}), chooser._problem.remade)
+        )[1]
+        said = (guide.evaluations.stock_peaks - guide.evaluations.evaluate({storage: option})[1])[backward]
+        freed = (chooser.evaluations.stock_peaks - planned)[backward]
         # In the plan, a fusion recomputes a value or reads it back. The guide assumes single statements, whose
         # positions may differ from the fusion's. The freed bytes may therefore differ at a few statements.
-        assert np.mean(np.abs(said - freed) > guide._bytes[storage] // 4) < 0.05
+        assert np.mean(np.abs(said - freed) > guide._problem.bytes[storage] // 4) < 0.05
 
 
 @pytest.mark.parametrize(("share", "added_s"), [(0.86, 1e-6), (0.82, 1e-6), (0.8, 2e-4)])
@@ -216,28 +218,28 @@ def test_a_cheap_plan_of_a_large_model_is_found_after_few_plans(large: Fitter, s
     # 0.1 GB below the limit of about 7 GB.
     assert 0.975 * limit <= plan.peak_bytes <= limit
     assert found.added_s <= added_s
-    assert len(fresh.chooser._known) <= 20
+    assert len(fresh.chooser.evaluations) <= 20
     later = large.fit_peak(limit)[0]
     assert later.added_s == pytest.approx(found.added_s, abs=1e-3 * large.step_s)
 
 
 def test_storages_that_fit_below_the_limit_are_saved_again_with_few_plans(large: Fitter) -> None:
     chooser = large.chooser
-    all_away = chooser.point({s: o for s, o in chooser._variables if o == "offload"})
-    limit, known = (all_away.peak_bytes + large.before.peak_bytes) // 2, len(chooser._known)
-    found = chooser._save_what_fits(all_away, limit)
+    all_away = chooser.point({s: o for s, o in chooser.choices if o == "offload"})
+    limit, known = (all_away.peak_bytes + large.before.peak_bytes) // 2, len(chooser.evaluations)
+    found = chooser._improvement.save_what_fits(all_away, limit)
     assert all_away.peak_bytes < found.peak_bytes <= limit
     assert found.transfer_s < 0.1 * all_away.transfer_s
-    assert len(chooser._known) - known <= 4
+    assert len(chooser.evaluations) - known <= 4
 
 
 def test_a_corrected_guide_adds_the_same_bytes_under_every_choice(large: Fitter) -> None:
-    nearer = large.chooser._guides[1]()
-    corrected = nearer.with_correction(large.chooser._stock_peaks - nearer._stock_peaks)
+    nearer = large.chooser.guides[1]
+    corrected = nearer.with_correction(large.chooser.evaluations.stock_peaks - nearer.evaluations.stock_peaks)
     assert corrected.stock.peak_bytes == large.before.peak_bytes
-    options = dict(nearer._variables[:1])
-    more = corrected._evaluate(options)[1] - nearer._evaluate(options)[1]
-    assert np.array_equal(more, large.chooser._stock_peaks - nearer._stock_peaks)
+    options = dict(nearer.choices[:1])
+    more = corrected.evaluations.evaluate(options)[1] - nearer.evaluations.evaluate(options)[1]
+    assert np.array_equal(more, large.chooser.evaluations.stock_peaks - nearer.evaluations.stock_peaks)
     assert corrected.bound(large.before.peak_bytes).added_s <= 0
 
 
@@ -252,6 +254,6 @@ def test_the_least_peak_is_at_most_the_least_peak_of_each_guide() -> None:
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
     least_bytes = fitter.lowest_peak()[1].peak_bytes
     chooser = fitter.chooser
-    of_guides = [chooser._from_guide(guide, guide.least()).peak_bytes for guide in (make() for make in chooser._guides)]
+    of_guides = [chooser.guides.exact(guide, guide.least()).peak_bytes for guide in chooser.guides]
     assert len(of_guides) > 1
     assert least_bytes <= min(of_guides) < bench.plan.peak_bytes

@@ -204,4 +204,4 @@ def test_the_best_plan_of_identical_layers_is_proven_on_the_folded_program(
     assert point.added_s > 0
     assert fitting.gap(point, limit) < SOLVED_TO
     assert columns
-    assert max(columns) < len(fitting._variables) / 2
+    assert max(columns) < len(fitting.choices) / 2

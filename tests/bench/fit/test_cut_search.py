@@ -352,7 +352,7 @@ def test_a_search_that_cannot_win_makes_few_plans(bench: Workbench) -> None:
     best = whole.find(limit, hard=False)
     assert best is not None
     assert best.planned_bytes <= limit
-    assert len(hopeless.chooser._known) < len(whole.chooser._known)
+    assert len(hopeless.chooser.evaluations) < len(whole.chooser.evaluations)
 
 
 def test_a_curve_has_a_line_for_cuts() -> None:

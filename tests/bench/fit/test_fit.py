@@ -102,8 +102,8 @@ def chooser_of(bench: Workbench, *, hides: bool, seed: int = 0) -> Chooser:
 @pytest.mark.parametrize("hides", [False, True])
 def test_no_combination_of_choices_is_faster(bench: Workbench, hides: bool) -> None:
     chooser = chooser_of(bench, hides=hides)
-    options = {storage: [SAVE] for storage, _ in chooser._variables}
-    for storage, option in chooser._variables:
+    options = {storage: [SAVE] for storage, _ in chooser.choices}
+    for storage, option in chooser.choices:
         options[storage].append(option)
     points = [
         chooser.point({s: o for s, o in zip(options, taken, strict=True) if o != SAVE})
@@ -168,7 +168,7 @@ def test_a_fit_of_fusions_meets_a_peak_that_recomputing_everything_exceeds() -> 
     bench = workbench.open(blocks, *arguments, device="cpu", executor="torchcompile", capture="interpreter")
     fitter = Fitter(bench, bench._captured, H100, using=("recompute",))
     stock = bench.plan.peak_bytes
-    everything = fitter.chooser.point(dict(fitter.chooser._variables)).peak_bytes
+    everything = fitter.chooser.point(dict(fitter.chooser.choices)).peak_bytes
     least = fitter.lowest_peak()[1].peak_bytes
     assert least < 0.9 * everything
     added = []
@@ -176,7 +176,7 @@ def test_a_fit_of_fusions_meets_a_peak_that_recomputing_everything_exceeds() -> 
         point, plan = fitter.fit_peak(limit)
         assert plan.peak_bytes <= limit
         assert plan.proof.proven
-        assert point.options != dict(fitter.chooser._variables)
+        assert point.options != dict(fitter.chooser.choices)
         added.append(point.added_s)
     assert added == sorted(added, reverse=True)
 
@@ -185,7 +185,7 @@ def test_a_fit_of_fusions_meets_a_peak_that_recomputing_everything_exceeds() -> 
 @pytest.mark.parametrize("using", [(RECOMPUTE, OFFLOAD), (RECOMPUTE,)])
 def test_each_of_many_budgets_keeps_the_promises_of_fit(tall: Workbench, using: tuple[str, ...]) -> None:
     fitter = Fitter(tall, tall._captured, H100, using=using)
-    everything = fitter.chooser.point({s: o for s, o in fitter.chooser._variables if o == RECOMPUTE})
+    everything = fitter.chooser.point({s: o for s, o in fitter.chooser.choices if o == RECOMPUTE})
     lowest, stock = fitter.lowest_peak()[1].peak_bytes, tall.plan.peak_bytes
     assert lowest < stock
     limits = np.linspace(lowest, stock, 12).astype(int).tolist()
@@ -225,7 +225,7 @@ def test_nothing_is_solved_once_the_gap_is_close_enough(monkeypatch: pytest.Monk
 
     def noted(solve: Any) -> Any:
         def solved(under: LimitedProgram, *given: Any, **options: Any) -> Any:
-            enough.append(chooser._closing.is_near_bound(limit, near))
+            enough.append(chooser._rounding.is_near_bound(limit, near))
             return solve(under, *given, **options)
 
         return solved

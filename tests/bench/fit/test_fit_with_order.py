@@ -72,7 +72,7 @@ def test_more_kinds_of_choices_never_make_a_step_longer_or_the_least_peak_higher
 def test_a_fit_with_orders_finds_the_least_peak_and_most_faster_plans(wide: Workbench) -> None:
     fitter = fitter_of(wide, *ORDERED)
     legal: dict[int, list[str]] = {}
-    for storage, option in fitter.chooser._variables:
+    for storage, option in fitter.chooser.choices:
         legal.setdefault(storage, [SAVE]).append(option)
     points = [
         fitter.chooser.point({s: o for s, o in zip(legal, taken, strict=True) if o != SAVE})

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from workbench.analysis.cost.collective_overlap import costs
 from workbench.analysis.fit import fusion_costs
-from workbench.analysis.fit.budget_solver import GUIDE_NODES, Chooser
+from workbench.analysis.fit.budget_solver import Chooser
 from workbench.analysis.fit.fused_joint_graph import FusedJointGraph
+from workbench.analysis.fit.guides import GUIDE_NODES
 from workbench.analysis.fit.option_costs import OptionCost, OptionRates
 from workbench.analysis.memory.liveness import Predictor
 from workbench.analysis.memory.peak_by_statement import RECOMPUTE, SAVE, ExactMemory, JointGraphMemory, PeakPositions
