@@ -101,8 +101,9 @@ NAMED: dict[str, dict[str, str]] = {
     "a fit chooses what to save, where to cut and how to order": {
         "workbench.bench.fit.choice_ranking": "saved",
         "workbench.bench.fit.cut_search": "remat sharing saved",
-        "workbench.bench.fit.fitter": "order saved waits",
+        "workbench.bench.fit.fitter": "order waits",
         "workbench.bench.fit.infeasible": "remat sharing",
+        "workbench.bench.fit.make_chooser": "saved",
         "workbench.bench.fit.order_presets": "order sharing waits",
         "workbench.bench.session.fit_request": "order waits",
         "workbench.bench.session.workbench": "waits",

@@ -174,6 +174,10 @@ class Chooser:
         """Return the seconds that a choice adds if it is the only choice, and if compute hides no transfer."""
         return self._problem.time.alone_s(storage, option)
 
+    def bytes_of(self, storage: int) -> int:
+        """Return the bytes of a storage."""
+        return int(self._problem.bytes[storage])
+
     def helpful_choices(self, point: OptionCost, position: int) -> list[tuple[int, str]]:
         """Return the choices that free bytes at a position, for storages that `point` saves.
 

@@ -15,9 +15,10 @@ from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 from workbench.bench.fit import order_presets
 from workbench.bench.fit.cut_search import SHARED, Cuts, CutSearch, compute_s, worth_trying
 from workbench.bench.fit.fit_result import Fit
-from workbench.bench.fit.fitter import Fitter, fastest_first, peak_of, reserved_of
+from workbench.bench.fit.fitter import Fitter, peak_of, reserved_of
 from workbench.bench.fit.infeasible import Unmet, peak_too_low, too_few_compilations
 from workbench.bench.fit.order_presets import PresetPlan
+from workbench.bench.fit.planned_points import fastest_first
 from workbench.bench.session.fit_request import (
     CUTS,
     STORAGES,

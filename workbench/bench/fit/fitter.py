@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.cost.collective_overlap import costs
-from workbench.analysis.fit import fusion_costs
-from workbench.analysis.fit.budget_solver import Chooser
-from workbench.analysis.fit.fused_joint_graph import FusedJointGraph
-from workbench.analysis.fit.guides import GUIDE_NODES
-from workbench.analysis.fit.option_costs import OptionCost, OptionRates
-from workbench.analysis.memory.liveness import Predictor
-from workbench.analysis.memory.peak_by_statement import RECOMPUTE, SAVE, ExactMemory, JointGraphMemory, PeakPositions
+from workbench.analysis.fit.option_costs import OptionCost
+from workbench.analysis.memory.peak_by_statement import RECOMPUTE, SAVE, ExactMemory
 from workbench.bench.fit import order_presets
 from workbench.bench.fit.cut_search import compute_s, site_kind
-from workbench.bench.fit.fit_result import Fit, NextChoice, UnsavedStorage
+from workbench.bench.fit.explain_fit import Explanation
+from workbench.bench.fit.fit_result import Fit
 from workbench.bench.fit.infeasible import (
     largest_at_peak,
     peak_line,
@@ -33,7 +28,9 @@ from workbench.bench.fit.infeasible import (
     step_too_short,
     too_few_compilations,
 )
+from workbench.bench.fit.make_chooser import ChooserMaker, sort_sites
 from workbench.bench.fit.order_presets import PresetPlan
+from workbench.bench.fit.planned_points import PlannedPoints, fastest_first, other_choices_of, with_other_choices
 from workbench.bench.session.fit_request import ORDER, STORAGES, WAITS, check_using
 from workbench.core.lever import lever_of
 from workbench.errors import PlanError
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from workbench.analysis.cost.machines import Machine
     from workbench.bench.session.workbench import Workbench
     from workbench.compiler.api import Capture, Plan
-    from workbench.core.lever import Site
 
 _TRIES = 8
 _TRIES_BESIDE = 4
@@ -54,13 +50,6 @@ _PLANNED_BESIDE = 4_000
 At least `_TRIES_BESIDE` plans are allowed, even if they have more statements.
 """
 _HALVINGS = 12
-_TIGHTER = 16
-
-
-class _How(TypedDict):
-    along: bool
-    gather: bool
-    ahead: int
 
 
 class Fitter:
@@ -116,16 +105,14 @@ class Fitter:
         context = captured.context
         if not context.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, so there is nothing to save or recompute")
-        from workbench.compiler.interop.devices import copy_bandwidth
-
         self._bench, self._context, self.machine, self._go_on = bench, context, machine, go_on
         self._limited_bytes, self._reserved = reserved_of if reserved else peak_of, reserved
         self._planned = functools.partial(bench.plan_with, keep=keep)
         self.using = check_using(using)
         self._options = (SAVE, *(option for option in STORAGES if option in self.using))
-        self._found: dict[_Key, PresetPlan] = {_key(found.options, found.beside): found for found in known_points}
+        self._points = PlannedPoints(known_points, compilations)
         self._least: OptionCost | None = None
-        self.base, self._most = dict(base), compilations
+        self.base = dict(base)
         self.pinned = {**bench.pinned, **base}
         self.before = bench.plan_with(self.pinned)
         self.before_waiting_s = self._waiting_s(self.before)
@@ -133,125 +120,22 @@ class Fitter:
         self._orders = order_presets.orders_to_try(self.before, self.using, self.pinned)
         self._moves_waits = order_presets.may_move_waits(self.before, self.using, self.pinned)
         self._captured = captured
-        self._site_of, free, fixed = self._sort_sites()
-        self._free, sizes = free, context.graph.storages.bytes
-        self._by_bytes = sorted(free, key=lambda storage: -int(sizes[storage]))
-        cost = costs(context.graph, machine, bench.ranks)
-        on_gpu = bench.program.device != "cpu"
-        seconds = cost.compute_s + (0.0 if on_gpu else cost.host_s)
-        again, least, remade = None, None, frozenset[int]()
-        if context.fuses:
-            found = fusion_costs.storages_remade(context.recomputer, self.before.graph)
-            remade = frozenset(storage for storage in found if RECOMPUTE in free.get(storage, ()))
-            again, least = fusion_costs.recompute_costs(context.recomputer, self.before.graph, machine, seconds, remade)
-        rates = OptionRates(
-            seconds=seconds,
-            offload_bytes_per_s=copy_bandwidth(bench.program.device),
-            hides=on_gpu,
-            again=again,
-        )
-        how = _How(
-            along=self.before.site_of["saved.inputs"].choice == "along",
-            gather=context.gathers_again,
-            ahead=int(self.before.site_of["saved.ahead"].choice),
-        )
-        self._places = PeakPositions(context.recomputer, context.predictor)
-        weigher = functools.partial(JointGraphMemory, context.recomputer, context.predictor, self._places)
-        beside = {**fixed, **dict.fromkeys(remade, RECOMPUTE)}
-        self._arithmetic = weigher(beside, **how)
-
-        def make_chooser(
-            free: Mapping[int, Sequence[str]],
-            fixed: Mapping[int, str],
-            how: _How,
-            fusing: FusedJointGraph | None = None,
-            **settings: Any,
-        ) -> Chooser:
-            given, by = (context.recomputer, self._places, rates), weigher(fixed, **how)
-            if fusing is not None:
-                predictor = Predictor(fusing.work.graph)
-                places = PeakPositions(fusing.work, predictor)
-                made, _ = fusion_costs.recompute_costs(fusing.work, self.before.graph, machine, seconds, remade)
-                given = fusing.work, places, dataclasses.replace(rates, again=made)
-                by = JointGraphMemory(fusing.work, predictor, places, fixed, **how)
-
-            def weigh(options: Mapping[int, str]) -> ExactMemory:
-                go_on()
-                return by(options)
-
-            return Chooser(*given, weigh, free, fixed, quick=True, go_on=go_on, **how, **settings)
-
-        def make_nearest_guide() -> Chooser:
-            along, gather = how["along"], how["gather"]
-            fusing = FusedJointGraph(context.recomputer, self.before.graph, free, remade, along=along, gather=gather)
-            return make_chooser(
-                fusing.free, beside, fused_how(), fusing, nodes=GUIDE_NODES, stands_for=fusing.joint_options
-            )
-
-        def make_nearer_guide() -> Chooser:
-            guided = {storage: options for storage, options in free.items() if storage not in remade}
-            return make_chooser(guided, beside, fused_how(), nodes=GUIDE_NODES, dragged=remade)
-
-        def make_further_guide() -> Chooser:
-            return make_chooser(free, fixed, fused_how(), nodes=GUIDE_NODES)
-
-        def fused_how() -> _How:
-            return _How(**{**how, "ahead": self._places.positions_ahead(self.before.graph, how["ahead"])})
-
-        self.chooser = (
-            Chooser(
-                context.recomputer,
-                self._places,
-                dataclasses.replace(rates, least=least),
-                self._plan_memory,
-                free,
-                fixed,
-                quick=False,
-                go_on=go_on,
-                # The first guide predicts the figures of plans most exactly. The last guide reaches lower peaks.
-                guides=(make_nearest_guide, make_nearer_guide, make_further_guide)
-                if remade
-                else (make_nearest_guide, make_further_guide)
-                if context.fuses
-                else (make_further_guide,),
-                remade=remade,
-                **how,
-            )
-            # Only a plan contains the memory that fusions need, and the order in which blocks are allocated and freed.
-            if context.fuses or reserved
-            else make_chooser(free, fixed, how)
-        )
-
-    def _sort_sites(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
-        """Return three dicts whose keys are storages.
-
-        The first contains the sites. The second contains the legal options of the storages that the fit may change. The
-        third contains the option of each storage that the fit may not change and that is not saved.
-        """
-        context, sites = self._context, {}
-        free: dict[int, tuple[str, ...]] = {}
-        fixed: dict[int, str] = {}
-        known = {site.values: site for site in self.before.sites if site.lever == "saved" and site.values}
-        names = context.graph.values.name
-        for storage in context.recomputer.storages().tolist():
-            site = known.get(tuple(names[v] for v in context.recomputer.values_on(storage)))
-            if site is None:
-                continue
-            sites[storage] = site
-            if site.id not in self.pinned and site.default == SAVE:
-                free[storage] = tuple(o for o in site.options if o in self._options and o not in site.illegal)
-            elif site.choice != SAVE:
-                fixed[storage] = site.choice
-        return sites, free, fixed
+        sites = sort_sites(context, self.before, self.pinned, self._options)
+        self._site_of, self._free, sizes = sites.site_of, sites.free, context.graph.storages.bytes
+        self._by_bytes = sorted(self._free, key=lambda storage: -int(sizes[storage]))
+        maker = ChooserMaker(bench, context, self.before, sites, machine, go_on)
+        self._places, self._memory = maker.positions, maker.memory
+        # Only a plan contains the memory that fusions need, and the order in which blocks are allocated and freed.
+        self.chooser = maker.with_plans(self._plan_memory) if context.fuses or reserved else maker.quick()
 
     @property
     def points(self) -> tuple[PresetPlan, ...]:
         """All points whose plan was computed so far, including `known_points`."""
-        return tuple(self._found.values())
+        return tuple(self._points)
 
     def choices(self, point: OptionCost) -> dict[str, str]:
         """Return the choices of a point: the option of each site, for storages and for other sites."""
-        return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_other_choices(point)}
+        return {**{self._site_of[s].id: option for s, option in point.options.items()}, **other_choices_of(point)}
 
     def plan(self, point: OptionCost) -> Plan:
         """Return the plan under the choices of a point and the pinned choices."""
@@ -263,7 +147,7 @@ class Fitter:
         plan = self._planned({**self.pinned, **made}) if made else self.before
         compilations = plan.counts["compilations"]
         planned_bytes = self._limited_bytes(plan)
-        return self._keep(point, _other_choices(point), planned_bytes, self._waiting_s(plan), compilations), plan
+        return self._keep(point, other_choices_of(point), planned_bytes, self._waiting_s(plan), compilations), plan
 
     def _keep(
         self,
@@ -274,13 +158,13 @@ class Fitter:
         compilations: int,
     ) -> PresetPlan:
         found = dataclasses.replace(
-            _with_other_choices(point, other_choices),
+            with_other_choices(point, other_choices),
             planned_bytes=planned_bytes,
             waiting_s=waiting_s,
             compilations=compilations,
         )
         if self._may_choose(found):
-            self._found[_key(point.options, other_choices)] = found
+            self._points.add(found)
         return found
 
     def _may_choose(self, point: PresetPlan) -> bool:
@@ -308,20 +192,12 @@ class Fitter:
             self.plan(self._least)
             for order in self._orders:
                 self._lower_peak(order)
-        lowest = min(self._found.values(), key=lambda found: (found.planned_bytes, found.whole_s))
+        lowest = min(self._points, key=lambda found: (found.planned_bytes, found.whole_s))
         return lowest, self.plan(lowest)
 
     def fastest_planned(self, limit_bytes: int) -> PresetPlan | None:
         """Return the fastest point within a limit among the points with a plan so far; None if there is none."""
-        within = (
-            found
-            for found in self._found.values()
-            if found.planned_bytes <= limit_bytes and self._has_few_compilations(found)
-        )
-        return min(within, key=fastest_first, default=None)
-
-    def _has_few_compilations(self, point: PresetPlan) -> bool:
-        return self._most is None or point.compilations <= self._most
+        return self._points.fastest(limit_bytes)
 
     def _plan_in_order(self, point: OptionCost, order: Mapping[str, str]) -> PresetPlan:
         """Compute the plan of a point under an order of statements, and return the point with this order.
@@ -329,10 +205,11 @@ class Fitter:
         If the fit may move collectives, compute a plan for each preset order of collectives. Return the point with the
         lowest peak memory.
         """
-        key = _key(point.options, order)
-        if key not in self._found:
-            self.plan(_with_other_choices(point, order))
-        found = [self._found[key]]
+        planned = self._points.get(point.options, order)
+        if planned is None:
+            self._go_on()
+            planned, _ = self._planned_point(with_other_choices(point, order))
+        found = [planned]
         if self._moves_waits:
             made = {**self.pinned, **self.choices(found[0])}
             for waits, peak_bytes, waiting_s in order_presets.wait_orders(self._captured, made, self.machine):
@@ -356,7 +233,7 @@ class Fitter:
                 best = self.fastest_planned(limit_bytes)
                 over = False
                 if best is None or point.added_s < (best.whole_s if self._moves_waits else best.added_s):
-                    tries_left -= _key(point.options, order) not in self._found
+                    tries_left -= self._points.get(point.options, order) is None
                     over = self._plan_in_order(point, order).planned_bytes > limit_bytes
                 low, high = (low, aim - 1) if over else (aim + 1, high)
                 aim = (low + high) // 2
@@ -396,11 +273,11 @@ class Fitter:
         moving = ("order.", "order:", "waits.", "waits:")
         beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
         self._go_on()
-        return self._planned_point(_with_other_choices(self.point(choices), beside))
+        return self._planned_point(with_other_choices(self.point(choices), beside))
 
     def _predict_memory(self, options: Mapping[int, str]) -> ExactMemory:
         self._go_on()
-        return self._arithmetic(options)
+        return self._memory(options)
 
     def _plan_memory(self, options: Mapping[int, str]) -> ExactMemory:
         self._go_on()
@@ -429,9 +306,10 @@ class Fitter:
         """
         found = self.find(limit_bytes)
         if found is None:
-            within = [found.compilations for found in self.points if found.planned_bytes <= limit_bytes]
-            if self._most is not None and within:
-                raise too_few_compilations(self._bench, self._most, limit_bytes, min(within))
+            most, within = self._points.compilations, self._points.within(limit_bytes)
+            if most is not None and within:
+                least_count = min(found.compilations for found in within)
+                raise too_few_compilations(self._bench, most, limit_bytes, least_count)
             least = self.lowest_peak()[1]
             raise peak_too_low(self._bench, limit_bytes, self.before, least, self.using, reserved=self._reserved)
         return found, self.plan(found)
@@ -471,8 +349,8 @@ class Fitter:
         found = self.fastest_planned(limit_bytes) or self._fastest_uniform(limit_bytes)
         if found is None:
             return None
-        stock = self._found.get(_key({}, {}))
-        fits = stock is not None and stock.planned_bytes <= limit_bytes and self._has_few_compilations(stock)
+        stock = self._points.get({}, {})
+        fits = stock is not None and stock.planned_bytes <= limit_bytes and self._points.has_few_compilations(stock)
         return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
 
     def _fastest_uniform(self, limit_bytes: int) -> PresetPlan | None:
@@ -481,13 +359,12 @@ class Fitter:
         If a known point recomputes a value in only some layers, first compute the plan that recomputes it in all
         layers. Then all layers have equal fusions, which are compiled only once.
         """
-        if self._most is None:
+        if self._points.compilations is None:
             return None
         of_kind: dict[str, list[int]] = {}
         for storage in self._free:
             of_kind.setdefault(site_kind(self._site_of[storage].id), []).append(storage)
-        within = [found for found in self.points if found.planned_bytes <= limit_bytes]
-        for found in sorted(within, key=fastest_first)[:_TRIES_BESIDE]:
+        for found in sorted(self._points.within(limit_bytes), key=fastest_first)[:_TRIES_BESIDE]:
             options = dict(found.options)
             for alike in of_kind.values():
                 if any(found.options.get(storage) == RECOMPUTE for storage in alike):
@@ -507,7 +384,7 @@ class Fitter:
         self.plan(self.chooser.stock)
         for order in self._orders:
             self._plan_in_order(self.chooser.stock, order)
-        saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
+        saved_s = self.step_s + min(found.waiting_s for found in self._points if not found.options)
         # With fusions, a plan that recomputes storages may be faster than the plan that saves all of them.
         if step_s < saved_s and not self._context.fuses:
             raise step_too_short(self._bench, step_s, saved_s, self.machine)
@@ -526,7 +403,7 @@ class Fitter:
         quick = [
             found
             for found in self.points
-            if self.step_s + found.whole_s <= step_s and self._has_few_compilations(found)
+            if self.step_s + found.whole_s <= step_s and self._points.has_few_compilations(found)
         ]
         if not quick:
             raise step_too_short(self._bench, step_s, saved_s, self.machine)
@@ -536,10 +413,10 @@ class Fitter:
     @paused_gc()
     def explain(self, point: OptionCost, plan: Plan, limit_bytes: int) -> Fit:
         """Convert a point to a `Fit`, which contains the reasons for its choices."""
-        beside = _other_choices(point)
+        beside = other_choices_of(point)
         still = {id: option for id, option in self.choices(point).items() if id not in beside}
         higher_bytes = self._planned({**self.pinned, **still}).peak_bytes - plan.peak_bytes if beside else 0
-        why = sorted(self._reasons(point), key=lambda chosen: (-chosen.seconds, -chosen.bytes))
+        explanation = Explanation(point, self.chooser, self._site_of, self._predict_memory, fuses=self._context.fuses)
         return Fit(
             limit_bytes=limit_bytes,
             peak_bytes=plan.peak_bytes,
@@ -549,15 +426,15 @@ class Fitter:
             reserved_bytes=plan.reserved.reserved_bytes if plan.reserved is not None else None,
             before_reserved_bytes=self.before.reserved.reserved_bytes if self.before.reserved is not None else None,
             choices=self.choices(point),
-            why=tuple(why),
+            why=explanation.reasons(),
             step_s=self.step_s,
             added_s=point.added_s,
             bound=self.chooser.bound(limit_bytes),
             machine=self.machine.name,
             binding=peak_line(plan),
             held=tuple(largest_at_peak(plan)),
-            looser=self._best_to_save(point),
-            tighter=self._best_to_release(point),
+            looser=explanation.best_to_save(),
+            tighter=explanation.best_to_release(),
             using=self.using,
             beside=beside,
             beside_peak_bytes=higher_bytes,
@@ -566,59 +443,6 @@ class Fitter:
             before_waiting_s=self.before_waiting_s,
             waiting_s=self._waiting_s(plan),
         )
-
-    def _reasons(self, point: OptionCost) -> Iterator[UnsavedStorage]:
-        peak_bytes = self._arithmetic_peak(point.options)
-        for storage, option in point.options.items():
-            without = {s: o for s, o in point.options.items() if s != storage}
-            site = self._site_of[storage]
-            yield UnsavedStorage(
-                id=site.id,
-                option=option,
-                source=site.source,
-                bytes=int(self._context.graph.storages.bytes[storage]),
-                seconds=self.chooser.alone_s(storage, option),
-                peak_bytes=self._arithmetic_peak(without) - peak_bytes,
-                saves_s=self.chooser.added_s(point.options) - self.chooser.added_s(without),
-            )
-
-    def _arithmetic_peak(self, options: Mapping[int, str]) -> int:
-        return self._predict_memory(options).peak_bytes
-
-    def _step(self, point: OptionCost, storage: int, option: str) -> NextChoice:
-        options = {s: o for s, o in point.options.items() if s != storage}
-        if option != SAVE:
-            options[storage] = option
-        peak_bytes = self._arithmetic_peak(options) - self._arithmetic_peak(point.options)
-        site = self._site_of[storage]
-        return NextChoice(
-            id=site.id,
-            option=option,
-            source=site.source,
-            peak_bytes=peak_bytes,
-            step_s=self.chooser.added_s(options) - self.chooser.added_s(point.options),
-        )
-
-    def _best_to_save(self, point: OptionCost) -> NextChoice | None:
-        """Find the storage that gains the most time per byte of peak memory if it is saved, too.
-
-        If statements are fused, a plan is computed to check the gain. Return None if no storage gains time.
-        """
-        steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
-        gains = [storage for storage, step in steps.items() if step.step_s < 0]
-        gains.sort(key=lambda storage: steps[storage].step_s / max(1, steps[storage].peak_bytes))
-        for storage in gains if not self._context.fuses else gains[:_TRIES_BESIDE]:
-            planned = self.chooser.point({s: o for s, o in point.options.items() if s != storage})
-            if planned.added_s < point.added_s:
-                return steps[storage]
-        return None
-
-    def _best_to_release(self, point: OptionCost) -> NextChoice | None:
-        """Find the storage that costs the least time per byte of peak memory if it is recomputed or offloaded, too."""
-        at = int(np.argmax(self._predict_memory(point.options).peaks))
-        steps = [self._step(point, *tried) for tried in self.chooser.helpful_choices(point, at)[:_TIGHTER]]
-        lower = [step for step in steps if step.peak_bytes < 0]
-        return min(lower, key=lambda step: (step.step_s / -step.peak_bytes, step.peak_bytes), default=None)
 
 
 def peak_of(plan: Plan) -> int:
@@ -630,25 +454,3 @@ def reserved_of(plan: Plan) -> int:
     """Return the predicted reserved memory of a plan for a GPU."""
     assert plan.reserved is not None, "the fit is for a GPU"
     return plan.reserved.reserved_bytes
-
-
-type _Key = tuple[frozenset[tuple[int, str]], frozenset[tuple[str, str]]]
-
-
-def _key(options: Mapping[int, str], other_choices: Mapping[str, str]) -> _Key:
-    return frozenset(options.items()), frozenset(other_choices.items())
-
-
-def _other_choices(point: OptionCost) -> Mapping[str, str]:
-    return point.beside if isinstance(point, PresetPlan) else {}
-
-
-def _with_other_choices(point: OptionCost, other_choices: Mapping[str, str]) -> PresetPlan:
-    """Return a point with choices for sites other than storages. No plan is computed."""
-    of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(OptionCost)}
-    return PresetPlan(**of_point, beside=other_choices)
-
-
-def fastest_first(point: PresetPlan) -> tuple[float, int, int]:
-    """Return the sort key for the fastest point: seconds, then bytes, then number of choices."""
-    return point.whole_s, point.planned_bytes, len(point.options) + len(point.beside)
