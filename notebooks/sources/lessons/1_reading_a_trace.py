@@ -6,11 +6,11 @@
 # A compiler does not work on your Python. It works on a **trace**: a list of statements, one operation each, without
 # branches, calls or objects. The later lessons all change a trace, so first you learn to read one.
 #
-# *Half an hour, no GPU. You know: PyTorch. You will be able to: find a line of your program in the trace, say which
-# memory a value uses, and when that memory is freed.*
+# *Half an hour, no GPU. You know: PyTorch. You will be able to: find a line of your program in the trace, say where a
+# value is stored, and say when its memory is freed.*
 #
-# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
-# Answers are checked by tracing your programs, so anything that works is right.
+# In each part you **predict** first, and lock your prediction in. After that, the notebook asks the workbench.
+# The workbench traces your programs to check your answers, so anything that works is right.
 
 # %%
 import torch
@@ -82,7 +82,7 @@ q2.reveal()
 # q2.lock("r")
 # ```
 #
-# Only the reshape computes nothing.
+# The reshape computes nothing: `r` is a view of `h`. Every other statement makes a new tensor.
 # </details>
 #
 # Now the lifetime of that memory.
@@ -172,13 +172,14 @@ e2.check(...)  # e2.check(mine)
 # ## Reflect
 #
 # - The trace has no `if`. What happened to a branch of your program, if it had one?
-# - Why are names deleted as early as possible? What would happen to memory if they were not, and when would you notice?
+# - Why are names deleted as early as possible? If names were deleted later, what would happen to the memory, and when
+#   would you notice?
 #
 # <details><summary>What we think</summary>
 #
 # The branch was decided during tracing, by the inputs of the tracing. A trace is valid for inputs like these. For other
 # inputs, Thunder traces the program again.
 #
-# Every value would live until the function returns, and the peak would be the sum of all values. Lesson 6 is about
-# that.
+# If no name were deleted, every value would live until the function returns, and the peak would be the sum of all
+# values. Lesson 6 is about the peak.
 # </details>

@@ -11,8 +11,8 @@
 # *Half an hour, no GPU. You know: the chain rule, and how to read a trace (lesson 1). You will be able to: say which
 # values a forward keeps, and why, and write a function so that it keeps fewer.*
 #
-# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
-# Answers are checked by tracing your programs, so anything that works is right.
+# In each part you **predict** first, and lock your prediction in. After that, the notebook asks the workbench.
+# The workbench traces your programs to check your answers, so anything that works is right.
 
 # %%
 import torch
@@ -95,7 +95,7 @@ q2.see(lambda: lessons.trace(bench.plan))
 # q2.lock(1)
 # ```
 #
-# `a` is read by tanh and by the sum. One gradient comes back from each, and they are added up.
+# `a` is read by tanh and by the sum. Each of the two readers gives a gradient of `a`, and the two gradients are added.
 # </details>
 #
 # ## Act: nothing to keep
@@ -164,7 +164,7 @@ e2.check(...)  # a function of x
 #
 # The sine gives the cosine only up to its sign. A rule that keeps the result needs a function that can be inverted.
 #
-# Two forms of a function are equal on paper and not in floating point: the compiler would change your numbers. The
+# Two forms of a function are equal on paper, but not in floating point: the compiler would change your numbers. The
 # workbench offers only changes that compute the same function, such as computing *the same* value again instead of
 # keeping it (lesson 6).
 # </details>

@@ -3,15 +3,15 @@
 # %% [markdown]
 # # Fusion and partitioning
 #
-# A GPU spends most of its time on reading and writing memory, and not on arithmetic. A compiler therefore runs
+# A GPU spends most of its time on reading and writing memory, not on arithmetic. A compiler therefore runs
 # neighbouring operations as one **fusion**: one kernel that reads its inputs once, computes everything, and writes only
 # the results that others read. The division of the trace into fusions is its **partition**.
 #
 # *Half an hour, no GPU. You know: how to read a trace (lesson 1). You will be able to: say where fusions begin and end,
 # and how many different fusions have to be compiled.*
 #
-# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
-# Answers are checked by planning your choices and your programs, so anything that works is right.
+# In each part you **predict** first, and lock your prediction in. After that, the notebook asks the workbench.
+# The workbench plans your choices and your programs to check your answers, so anything that works is right.
 
 # %%
 import torch
@@ -174,8 +174,8 @@ e2.check(...)  # e2.check(mine)
 #
 # ## Reflect
 #
-# - Two operations that could be in one fusion are not always faster in one. Name a reason.
-# - The plan says how many fusions there are, and not how long they take. How would you find out?
+# - Two operations that could be in one fusion are not always faster in one fusion. Name a reason.
+# - The plan says how many fusions there are, but not how long each fusion takes. How would you find out?
 #
 # <details><summary>What we think</summary>
 #

@@ -10,8 +10,8 @@
 # *Half an hour, no GPU. You know: what a fusion is, and that a matrix product stays outside (lesson 3). You will be
 # able to: say which values cross between two fusions and why, and change these values.*
 #
-# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
-# Answers are checked by planning your choices and your programs, so anything that works is right.
+# In each part you **predict** first, and lock your prediction in. After that, the notebook asks the workbench.
+# The workbench plans your choices and your programs to check your answers, so anything that works is right.
 
 # %%
 import torch
@@ -53,9 +53,9 @@ lessons.trace(bench.plan_under({"remat.preset": "off"}))
 # least cost:
 #
 # - a variable that the first fusion makes costs the bytes of **one of its elements**, 4 for float32, whatever its
-#   shape,
-# - an argument of the first fusion costs the bytes of one element times the **weight** of arguments, 0.5 by default,
-#   because an argument is in memory anyway, and is only read.
+#   shape;
+# - an argument of the first fusion costs the bytes of one element times the **weight** of arguments. The weight is 0.5
+#   by default, because an argument is in memory anyway: it is read, but not written.
 #
 # Predict the cost of the cut as written.
 
@@ -98,8 +98,8 @@ q2.see(lambda: lessons.trace(bench.plan))
 # q2.lock("s")
 # ```
 #
-# `s` alone is enough to compute `a` and `b`. The cut `{s}` costs 4, half of `{a, b}`; so does `{x, y}`: 2 × 4 × 0.5. If
-# two cuts cost the same, Thunder takes the one nearer to the reader.
+# `s` alone is enough to compute `a` and `b`. The cut `{s}` costs 4, half as much as `{a, b}`. The cut `{x, y}` also
+# costs 4: 2 × 4 × 0.5. If two cuts cost the same, Thunder takes the cut that is nearer to the reader.
 # </details>
 #
 # Once your prediction is locked in you may open the app on the same plan (`bench` in a cell of its own) and double-click
@@ -133,7 +133,7 @@ e1.check(...)
 #
 # ## Predict: shapes
 #
-# The cost counts the bytes of one element and not of the tensor. Here is the same program with shapes where that
+# The cost counts the bytes of one element, not of the whole tensor. Here is the same program with shapes for which this
 # matters:
 
 # %%
@@ -182,7 +182,7 @@ e2.check(...)
 #
 # ## Act: what may not be computed again
 #
-# Not every variable can be rematerialized. Write a program that shows it.
+# Not every variable can be recomputed by another fusion. Write a program with such a variable.
 
 # %%
 e3 = lesson.refused((x, y, w))

@@ -10,8 +10,8 @@
 # *Half an hour, no GPU. You know: how to read a trace (lesson 1), what a fusion is (lesson 3). You will be able to: say
 # which values a write changes, and which copies may run inside a fusion.*
 #
-# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
-# Answers are checked by planning and running your programs, so anything that works is right.
+# In each part you **predict** first, and lock your prediction in. After that, the notebook asks the workbench.
+# The workbench plans and runs your programs to check your answers, so anything that works is right.
 
 # %%
 import torch
@@ -95,8 +95,8 @@ q2.reveal()
 # q2.lock("what a held")
 # ```
 #
-# The program does what it says. But a compiler may drop a sum with zeros, because the sum does not change the numbers.
-# Then `t` is `a`.
+# The program swaps the two tensors. But a compiler may drop a sum with zeros, because the sum does not change the
+# numbers. Then `t` is `a` itself.
 # </details>
 #
 # The compiler behind `torch.compile` does drop this sum. If the whole swap is one region, `b` ends with its own old
@@ -180,8 +180,8 @@ e2.check(...)  # e2.check(mine)
 # ```
 #
 # A number that is doubled and halved is the same number, to the last bit. Both copies need this trick, because each
-# overwrites the source of the other. Outside of an exercise, keep the clone: the workbench then runs one copy outside
-# of the region (option `out` at its site `copies:…`).
+# copy overwrites the tensor that the other copy reads. Outside of an exercise, keep the clone: the workbench then runs
+# one copy outside of the region (option `out` at the copy's site `copies:…`).
 # </details>
 #
 # ## Reflect

@@ -9,9 +9,9 @@
 # *Half an hour, no GPU. You know: which values a forward keeps, and why (lesson 2). You will be able to: meet a given
 # peak, and say its cost.*
 #
-# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
-# Answers are checked by planning your choices, so anything that works is right. All memory here is predicted, by
-# arithmetic on the trace.
+# In each part you **predict** first, and lock your prediction in. After that, the notebook asks the workbench.
+# The workbench plans your choices to check your answers, so anything that works is right. All memory here is
+# predicted, by arithmetic on the trace.
 
 # %%
 import torch
@@ -56,8 +56,9 @@ q1.see(lambda: lessons.picture(bench.plan, "what is kept, as arcs"))
 # q1.lock(17)
 # ```
 #
-# tanh and exp keep their results, six each. The sine keeps its input, the result of exp: already counted. A product
-# keeps its input: five times the sine of the layer before; the first input is `x`, an argument.
+# tanh and exp keep their results: twelve values in six layers. The sine keeps its input, which is the result of exp and
+# is already counted. A product keeps its input. In five layers, this is the sine of the layer before; in the first
+# layer, it is the argument `x`, which is not counted.
 # </details>
 
 # %%
@@ -163,8 +164,7 @@ e2.check(...)
 #
 # - Checkpoints kept fewer values than the selective choice, but the peaks are about equal. Where is the memory in each
 #   case?
-# - With a stated peak, which of your two answers would you take for a model whose layers are dominated by matrix
-#   products?
+# - Matrix products take most of the time of a model, and its peak is limited. Which of your two answers would you take?
 #
 # <details><summary>What we think</summary>
 #
@@ -172,6 +172,6 @@ e2.check(...)
 # take it.
 #
 # The selective choice, because it repeats no matrix product. If its peak is too high, checkpoints can lower the peak
-# further. Open the app on the bench (`bench` in a cell of its own), double-click arcs, and watch the curve in the place
+# further. Open the app on the bench (`bench` in a cell of its own), double-click arcs, and watch the curve in the tab
 # *Memory*.
 # </details>

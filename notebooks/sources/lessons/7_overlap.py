@@ -8,12 +8,12 @@
 # and compute at once, so communication costs nothing while there is something to compute. Two positions in the trace
 # decide how much communication is hidden: where a collective is **issued**, and where its result is **waited** for.
 #
-# *Half an hour, no GPU, and no other ranks: the plan is that of rank 0 of eight, and the streams are simulated. You
+# *Half an hour, no GPU, and no other ranks: you plan rank 0 of eight, and the streams are simulated. You
 # know: how to read a trace (lesson 1). You will be able to: say why communication is exposed, and hide it.*
 #
-# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
-# Answers are checked by planning and simulating your choices, so anything that works is right. All times here are
-# simulated, at the published rates of a machine.
+# In each part you **predict** first, and lock your prediction in. After that, the notebook asks the workbench.
+# The workbench plans and simulates your choices to check your answers, so anything that works is right. All times
+# here are simulated, at the published rates of a machine.
 
 # %%
 import torch
@@ -40,8 +40,9 @@ bench = wb.open(Layers(), torch.randn(2048, 1024), ranks=8, parallel="fsdp")
 bench.machine.source
 
 # %% [markdown]
-# The forward gathers each weight: it issues an `all_gather`, and has a `wait` for the result. The backward adds up each
-# gradient over the ranks, and gives each rank its part of the sum: it issues a `reduce_scatter`, and has a `wait`.
+# The forward gathers each weight: it issues an `all_gather`, and waits for the result (`wait`). The backward adds up
+# each gradient over the ranks, and gives each rank its part of the sum: it issues a `reduce_scatter`, and waits for the
+# result.
 #
 # ## Predict
 
@@ -65,8 +66,8 @@ q1.see(lambda: lessons.Text("\n".join(lessons.trace(bench.plan).splitlines()[:22
 # The gathers are in the order of the parameters' names. All waits are also before the first layer.
 # </details>
 #
-# You can change this with the following choices: `{"waits.wait": "late"}`, `{"waits.issue": "consumer"}`, both of them,
-# or `{"waits.gradients": "earliest"}`.
+# These choices change where collectives are issued or waited for: `{"waits.wait": "late"}`, `{"waits.issue":
+# "consumer"}`, both of these two, or `{"waits.gradients": "earliest"}`.
 
 # %%
 q2 = lesson.what_helps(bench)
@@ -153,8 +154,9 @@ e2.check(...)
 #
 # <details><summary>What we think</summary>
 #
-# A program that runs something before it needs the first weight, such as a step after another step, if gathers may
-# begin early.
+# In a program that computes something before it needs the first weight. An example is a second step, if its gathers may
+# begin during the first step.
 #
-# The order holds: send first what is needed first. Measure the gain with a run on the target machine.
+# The conclusion about the order holds: gather first the weight that is needed first. Measure the gain by a run on the
+# target machine.
 # </details>

@@ -4,9 +4,9 @@
 # # 1 · Compile time against depth
 #
 # **Reported** in nvFuser's issue 2916, *Cache misses for fusion definitions different by a few ops compiled one after
-# another*. To recompute the residual stream saves memory. A patch of one line makes Thunder recompute it: the weight of
-# a fusion's own arguments becomes 0 instead of one half. Then every fusion differs from the one before, and compile
-# time explodes with depth: 0.32 s with one layer, **1393 s with 128**.
+# another*. Recomputing the residual stream saves memory. A patch of one line makes Thunder recompute it: the patch
+# changes the weight of a fusion's own arguments from one half to 0. Then every fusion differs from the fusion before,
+# and compile time explodes with depth: 0.32 s with one layer, **1393 s with 128**.
 
 # %%
 from workbench.ui.html_pages.notebook_tables import LinePlot, Table
@@ -51,8 +51,8 @@ Table(
 )
 
 # %% [markdown]
-# In stock Thunder 3 of 65 fusions are unique, with the patch 65 of 65: the last one repeats all additions before it. On
-# the graph, with four layers and the patch, each purple box is a fusion, longer than the one above it:
+# In stock Thunder 3 of 65 fusions are unique; with the patch, 65 of 65, and the last fusion repeats all additions before
+# it. The graph shows four layers with the patch. Each purple box is a fusion, which is longer than the fusion above it:
 
 # %%
 small = wb.open("residual_chain", layers=4, device="planned", executor="nvfuser")

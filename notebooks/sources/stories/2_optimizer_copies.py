@@ -13,8 +13,8 @@
 # | with Thunder as backend | 95.0 | 11.59 |
 # | with Thunder, 1110 reverted | 46.0 | 6.24 |
 #
-# The thread proposes a `set` only where user code calls `copy_`. A more general proposal tracks returned values and
-# adds a `set` only where it is needed.
+# The thread proposes a `set` only where user code calls `copy_`. A second, more general proposal tracks returned values,
+# and adds a `set` only where results would be wrong without it.
 #
 # The fusions for nvFuser are **planned** for a GPU that is not attached: their definitions are built and counted, and
 # nothing runs. The same question for torch.compile's regions is **measured on the CPU**. The notebook takes about a

@@ -16,7 +16,7 @@
 # Moving only the waits made nothing faster. The thread found the reason: "the order of allgathers was not following the
 # order they were used".
 #
-# Today's Thunder (0.2.7) has that order again. This story shows the order, corrects it, and trains with the result. The
+# Today's Thunder (0.2.7) issues the gathers in the slow order again. This story shows the order, corrects it, and trains with the result. The
 # 7B shapes are **planned** as rank 0 of 8, with times **simulated** at published rates. Figures **measured on the CPU**
 # are marked. The notebook takes about two minutes on two free cores, and 2 GB of memory. JupyterLab draws the stored
 # pictures after you trust the notebook (command *Trust Notebook*) or run it.
@@ -101,7 +101,7 @@ Table(
 # %% [markdown]
 # The second row is the thread's first attempt: the stall of the forward stays, because the weight that is needed first
 # is still sent late. The third row is the thread's fix. The fourth row does the same for the backward. The last row
-# keeps the time with a fraction of the bytes.
+# has about the same time, with a fraction of the bytes in flight.
 #
 # The times of compute and communication give a lower bound of the step for every order, so a search can say how far its
 # order is from the best:
@@ -119,7 +119,7 @@ print(f"{100 * found.over_bound:.2f} % above what no order beats; proven: {bench
 # Two gloo processes compile a small model with the choices of the fourth row, and train some steps. Unmodified
 # Thunder's FSDP trains the same steps, and so does PyTorch's `DistributedDataParallel`. This is **measured on the
 # CPU**, where the two ranks share cores and a loopback socket. The times say nothing about NCCL; the run shows that the
-# numbers are equal.
+# results are equal.
 
 # %%
 from workbench.runs.process.request import RunOptions

@@ -47,8 +47,9 @@ benches["chunked"]
 # %% [markdown]
 # ## Seen on the plan: launches against work
 #
-# A program is launch-bound if issuing takes the host at least as long as the device works. With 5 µs a launch neither
-# variant is. With the reported 100 µs the chunked variant is, though its kernels are the same.
+# A program is launch-bound if the host takes at least as long to issue the work as the device takes to do it. With 5 µs
+# a launch, neither variant is launch-bound. With the reported 100 µs, the chunked variant is, although its kernels stay
+# the same.
 
 
 # %%
@@ -84,8 +85,8 @@ Table(
 # ## The misleading benchmark
 #
 # The same two variants run on the CPU, with threads instead of streams: chunks are issued, and the call returns.
-# Without a sync, only the issuing is timed. The workbench takes two times of every sample: until the call returns, and
-# until the work is done. A sync is before and after each sample. The variants are interleaved, in a random order in
+# Without a sync, a benchmark times only the issuing. The workbench measures two times of every sample: until the call
+# returns, and until the work is done. There is a sync before and after each sample. The variants are interleaved, in a random order in
 # each turn.
 
 # %%
@@ -134,7 +135,7 @@ LinePlot(
 # %% [markdown]
 # ## Remedy: fewer launches
 #
-# In Thunder the compiler decides the number of launches, so it is a choice. An optimizer's step on small tensors is the
+# In Thunder the compiler decides the number of launches, so you can choose it. An optimizer's step on small tensors is the
 # simplest case: many statements, little work. Planned for nvFuser, simulated with 5 µs a launch:
 
 # %%
@@ -152,7 +153,7 @@ Table(
 # %% [markdown]
 # ## Take it away
 #
-# The first remedy is a change of the program, the second is a config:
+# The first remedy changes the program. The second remedy is a config:
 
 # %%
 print(adam.export("fewer_launches.py").read_text())

@@ -58,8 +58,8 @@ LinePlot(
 )
 
 # %% [markdown]
-# Saved bytes grow as reported. The peaks count parameters, inputs and gradients, but no optimizer, so the share differs
-# from the reported share. Even without an optimizer the 32 layers need more than 80 GB.
+# Saved bytes grow as reported. The peaks count parameters, inputs and gradients, but no optimizer, so the share of the
+# saved bytes differs from the reported share. Even without an optimizer the 32 layers need more than 80 GB.
 #
 # ## The source of the growth
 #
@@ -179,8 +179,8 @@ bench.undo()
 bench.undo()
 
 # %% [markdown]
-# The fit names the largest values at the peak, the time that the next GiB less costs, and the best next choice for a
-# shorter step and for a lower peak.
+# The fit names the largest values at the peak, the time that it costs to lower the peak by one more GiB, and the best
+# next choices: one for a shorter step, and one for a lower peak.
 #
 # ## Offload a matrix product, or compute it again?
 #
