@@ -81,7 +81,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     # The user can make a choice for both identical layers, or for one layer alone.
     turn(lab, lab.kernel_eval(f"print({IN_A_LAYER})"))
     for name, alone in (("this layer alone", True), ("all 2 identical layers", False)):
-        lab.page.get_by_role("group", name="What a choice holds for").get_by_role("button", name=name).click()
+        lab.page.get_by_role("group", name="What a choice applies to").get_by_role("button", name=name).click()
         lab.page.get_by_role("button", name=name, pressed=True).wait_for()
         if alone:
             lab.screenshot("alone")
@@ -270,7 +270,7 @@ def test_a_choice_for_all_layers_is_exported_for_pytorch(lab: Lab) -> None:
 
     # Three of the five layers are shown as one. One more click chooses for all five.
     click(lab, SITE)
-    scopes = lab.page.get_by_role("group", name="What a choice holds for")
+    scopes = lab.page.get_by_role("group", name="What a choice applies to")
     scopes.get_by_role("button", name="all 5 layers").click()
     scopes.get_by_role("button", name="all 5 layers", pressed=True).wait_for()
     option = lab.page.locator(".wb-inspector .wb-option").filter(has=lab.page.get_by_role("button", name="recompute"))

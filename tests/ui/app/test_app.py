@@ -254,7 +254,7 @@ def test_a_choice_applies_to_all_identical_layers_or_to_one_layer_alone():
     settled(app)
     assert bench.choices == {site.id: "recompute"}
     # The layer was one of three identical layers. The message and the graph show that it now differs.
-    assert "It differs from the other 2 layers now, and is shown apart." in app.controls.content["message"]["text"]
+    assert "It now differs from the other 2 layers, and is shown separately." in app.controls.content["message"]["text"]
     assert len(app.graph.peers(site.id)) == 1
     assert app.inspector.content["scope"]["named"] == {"one": "this layer alone", "all": "all 5 layers"}
     turn_back = next(s for s in bench.plan.sites if s.id == site.id).default

@@ -280,7 +280,7 @@ class App:
         """
         with self._lock:
             if self._busy:
-                self._say(f"{self._busy}: that has to end first", bad=True)
+                self._say(f"Wait until the app has finished {self._busy}", bad=True)
                 return
             self._busy = busy
         under_way = {"text": f"{busy.capitalize()}…", "bad": False}
@@ -363,7 +363,7 @@ class App:
             target = pathlib.Path(f"{bench.program.name}.{TRACE_FILE}")
             written = chrome_trace.write_trace(chrome_trace.simulated_step(bench.plan.graph, overlap), target)
         else:
-            self._say(self._cannot_run or "Nothing was measured yet: Compile & run first", bad=True)
+            self._say(self._cannot_run or "Nothing was measured yet: press Compile & run first", bad=True)
             return
         self._say(f"Written to {written.absolute()}: open it in ui.perfetto.dev or chrome://tracing")
 
@@ -430,7 +430,8 @@ class App:
                 self._redraw("Fit")
                 self.experiments.refresh()
             if run.state == "done" and run.request.options.memory_snapshot:
-                self._say(f"A step's memory is in {run.run_dir / SNAPSHOT_FILE}, for pytorch.org/memory_viz")
+                snapshot = run.run_dir / SNAPSHOT_FILE
+                self._say(f"The memory snapshot of a step is in {snapshot}: open it at pytorch.org/memory_viz")
             if run.state == "failed" and run.error:
                 self._say(f"The run failed: {run.error}", bad=True)
 

@@ -169,7 +169,7 @@ class ChoiceQueue:
         """Describe whether a choice for one layer split this layer from identical layers, or joined it to them."""
         alike = len(self._graph.peers(named.id))
         if alike < named.alike:
-            return f"It differs from the other {named.alike - 1} {named.peers} now, and is shown apart."
+            return f"It now differs from the other {named.alike - 1} {named.peers}, and is shown separately."
         return f"It is identical to {alike - 1} other {named.peers} again." if alike > named.alike else ""
 
     @property

@@ -200,7 +200,8 @@ def _compile_time(run: Run | None, measured: str, baseline: Baseline) -> dict[st
         text,
         baseline.name,
         "",
-        f"one sample of each, not interleaved: no verdict; {baseline.name} took {human_seconds(base.compile_s)}",
+        f"each was measured only once, and not interleaved, so there is no verdict; {baseline.name} took "
+        f"{human_seconds(base.compile_s)}",
     )
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from workbench.ui.widgets.panel import Panel, esm
 
-FUSION = "A fusion: its statements are compiled together. Values that only they read need not be written to memory."
+FUSION = (
+    "A fusion: its statements are compiled together. Values that only these statements read need not be written to "
+    "memory."
+)
 
 TABS: dict[str, tuple[str, ...]] = {
     "Curve and peak": (
@@ -25,25 +28,27 @@ TABS: dict[str, tuple[str, ...]] = {
         "their reasons; Undo takes the choices back.",
     ),
     "Outline": (
-        "The program's source, module by module and line by line: the bytes that each saves, its bytes at the peak, "
-        "and its time.",
+        "The program's source, module by module and line by line, with the saved bytes, the bytes at the peak, and "
+        "the time of each.",
         "Click an arrow to open a row, and a heading to sort. The buttons above choose an option for all sites in the "
         "selected row. The arrow keys go from row to row.",
     ),
     "Compile": (
         "Compile time by stage and by fusion, during and after a compilation.",
-        "Start a run to fill this tab. Point at a bar to see its part and its seconds.",
+        "Start a run to fill this tab. Point at a bar to see its name and its seconds.",
     ),
     "Timeline": (
-        "One instrumented step, statement by statement; with ranks also the simulated one, with its collectives.",
-        "ctrl + wheel zooms, dragging moves, a bar leads to its statement. Medians lists all steps with "
-        "clocks; Collectives lists what compute waits for; Write for Perfetto makes a file for ui.perfetto.dev.",
+        "One step that was measured with clocks, statement by statement. With ranks, also a simulated step with its "
+        "collectives.",
+        "Zoom with ctrl + wheel, drag to move, click a bar to go to its statement. Medians has the medians of all "
+        "steps with clocks; Collectives lists the collectives and the time in which compute waits for each; Write for "
+        "Perfetto makes a file for ui.perfetto.dev.",
     ),
     "Fusions": (
         "All fusions. Fusions of the same structure share a row, because they need to be compiled only once.",
         "Click a name to select the fusion in the graph. The inspector then shows its code, and why the fusion ends "
         "where it does. Weigh other cuts compares compilations, memory and time if the backward recomputes more or "
-        "less. If you cancel it, the table has the cuts that were compared so far.",
+        "less. If you cancel the comparison, the table has the cuts that were compared before.",
     ),
     "Passes": (
         "The trace after each pass of the compilation. Passes that changed nothing are left out.",

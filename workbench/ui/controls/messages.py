@@ -46,7 +46,7 @@ def why_not_run(program: Program) -> str:
         # Leave out the folder, because the file is in a different folder on the other machine.
         given = shlex.quote(Path(name).name if program.spec["kind"] == "file" else name)
         how = f"thunder-workbench run {given} --device cuda --config {shlex.quote(file)} runs it there"
-    return f"{NOT_ATTACHED}. Export writes the choices into a file; take that to the GPU's machine: {how}."
+    return f"{NOT_ATTACHED}. Export writes the choices to a file. Take this file to a machine with a GPU: {how}."
 
 
 def choices_file(program: Program) -> str:

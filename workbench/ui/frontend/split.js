@@ -13,7 +13,7 @@ function render({ model, el }) {
   el.setAttribute("role", "separator");
   el.setAttribute("aria-orientation", across ? "vertical" : "horizontal");
   el.setAttribute("aria-label", across ? "Width of the graph" : "Height of the graph");
-  el.title = "Drag, or use the arrow keys; double-click for the usual place";
+  el.title = "Drag, or use the arrow keys; double-click for the default size";
 
   const app = () => /** @type {HTMLElement | null} */ (el.closest(".wb-app"));
   let share = NaN;

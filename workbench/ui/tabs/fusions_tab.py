@@ -100,8 +100,8 @@ class Fusions(Panel):
             done = weighing is self._weighing and weighing.state == "done" and self._told is not weighing
             self._told = weighing if done else self._told
         if done and (table := weighing.table) is not None:
-            head = f"{table.planned} plans weighed. No plan beats {len(table)} of them"
-            self._say(f"{head}; the table shows these and the stock plan")
+            head = f"{table.planned} plans weighed. The table shows the stock plan"
+            self._say(f"{head}, and the {len(table)} plans that no other plan beats")
 
     def _show_cuts(self) -> None:
         with self._lock:
@@ -202,8 +202,8 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
         )
     groups.sort(key=lambda group: (-group["count"] * group["size"], group["members"][0]["name"]))
     head = (
-        "Nothing is fused by this executor. Opened with executor='torchcompile' a program is fused on a CPU, "
-        "with 'nvfuser' on a GPU."
+        "This executor fuses nothing. For fusions on a CPU, open the program with executor='torchcompile'; for a "
+        "GPU, with executor='nvfuser'."
     )
     if census.count:
         compilations = plan.counts["compilations"]

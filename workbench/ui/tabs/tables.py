@@ -24,7 +24,7 @@ class Variant:
     choices: Mapping[str, str] | None
 
 
-VARIANTS = {"stock": Variant("this executor without choices", {}), "thunder": Variant("thunder.jit as it comes", None)}
+VARIANTS = {"stock": Variant("this executor without choices", {}), "thunder": Variant("unmodified thunder.jit", None)}
 """Variants by their names in the command line's ``--against``."""
 
 

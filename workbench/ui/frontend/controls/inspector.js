@@ -33,8 +33,8 @@ function render({ model, el }) {
       one.moved.map((other, i) => [i ? ", " : "", link(other)]), one.more ? h("span", { class: "wb-muted" }, ` and ${one.more} more`) : ""),
     one.waiting && h("div", { class: "wb-muted" }, "computing…"));
 
-  /** What a choice holds for: the one shown, those that are shown as one, or all layers. */
-  const scope = ({ now, named }) => h("div", { class: "wb-scope", role: "group", "aria-label": "What a choice holds for" }, h("span", { class: "wb-muted" }, "Choose for "),
+  /** What a choice applies to: the one shown, those that are shown as one, or all layers. */
+  const scope = ({ now, named }) => h("div", { class: "wb-scope", role: "group", "aria-label": "What a choice applies to" }, h("span", { class: "wb-muted" }, "Choose for "),
     Object.entries(named).map(([name, text]) => h("button", { class: name === now ? "wb-pressed" : null, "aria-pressed": String(name === now), onclick: () => model.send({ type: "scope", scope: name }) }, text)));
 
   const value = (one) => h("tr", {},
@@ -69,13 +69,13 @@ function render({ model, el }) {
         h("h4", {}, site.lever), site.note && h("p", { class: "wb-muted" }, site.note), site.options.map((one) => option(site, one))));
     }
     if (shown.parts?.length) {
-      parts.push(h("section", {}, h("h4", {}, "What it was made into"),
+      parts.push(h("section", {}, h("h4", {}, "The statements into which it was decomposed"),
         h("button", { class: "wb-each", onclick: () => model.send({ type: "unfold" }) }, "Show each in the graph"),
         h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "statement"), h("th", {}, "makes"), h("th", { class: "wb-right" }, "bytes"))),
           h("tbody", {}, shown.parts.map((one) => h("tr", {}, h("td", {}, one.name), h("td", {}, h("code", {}, one.value)), h("td", { class: "wb-right" }, one.bytes)))))));
     }
     if (shown.here?.length) {
-      parts.push(h("section", { class: "wb-here" }, h("h4", {}, "What can be chosen here"), h("ul", { class: "wb-edges" }, shown.here.map((site) => h("li", {},
+      parts.push(h("section", { class: "wb-here" }, h("h4", {}, "Sites here"), h("ul", { class: "wb-edges" }, shown.here.map((site) => h("li", {},
         link(site), h("span", { class: "wb-muted" }, ` ${site.choice}, ${site.what} here`))))));
     }
     if (shown.fusion) parts.push(code(shown));

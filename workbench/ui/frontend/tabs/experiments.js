@@ -30,7 +30,7 @@ function render({ model, el }) {
     };
     const remove = (row) => (asking === row.folder
       ? h("button", { class: "wb-danger", onclick: () => ask({ type: "delete", folder: row.folder }) }, "Really delete")
-      : h("button", { disabled: row.pinned, title: row.pinned ? "Take the pin off to delete it" : "Delete the run's folder", onclick: () => { asking = row.folder; draw(); } }, "Delete"));
+      : h("button", { disabled: row.pinned, title: row.pinned ? "Unpin the run to delete it" : "Delete the run's folder", onclick: () => { asking = row.folder; draw(); } }, "Delete"));
     el.replaceChildren(
       h("p", { class: "wb-muted" }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that you copy back is listed here.` : "Compile & run makes the first."}`),
       scrolled("Runs", h("table", {},
@@ -42,7 +42,7 @@ function render({ model, el }) {
           h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step, (row.against ?? []).map((text) => h("span", { class: "wb-aside" }, text))),
           h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: [row.error, ...(row.warnings ?? [])].filter(Boolean).join("\n") || null }, row.state, (row.warnings ?? []).length > 0 && h("span", { class: "wb-aside" }, "with warnings")),
           h("td", { class: "wb-right" }, remove(row)))))), { hidden: !rows.length }),
-      h("div", { class: "wb-views", hidden: rows.length < 2 }, h("button", { disabled: !rows.some((row) => row.pinned), title: rows.some((row) => row.pinned) ? "Every other run beside it, with verdicts" : "Pin a run first", onclick: () => ask({ type: "compare" }) }, "Compare with the pinned run")),
+      h("div", { class: "wb-views", hidden: rows.length < 2 }, h("button", { disabled: !rows.some((row) => row.pinned), title: rows.some((row) => row.pinned) ? "Compare every other run with the pinned run, with verdicts" : "Pin a run first", onclick: () => ask({ type: "compare" }) }, "Compare with the pinned run")),
       compared ? h("section", { class: "wb-against-pinned" }, h("p", {}, compared.words), scrolled("Against the pinned run", h("table", {},
         h("thead", {}, h("tr", {}, h("th", {}, "run"), h("th", {}, "figure"), right("value"), right("pinned"), right("ratio"), right("95 % interval"), h("th", {}, "verdict"))),
         h("tbody", {}, compared.rows.map((row) => h("tr", {}, h("td", {}, row.run), h("td", {}, row.figure), h("td", { class: "wb-right" }, row.value), h("td", { class: "wb-right" }, row.base),

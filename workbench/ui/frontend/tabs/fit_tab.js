@@ -17,7 +17,7 @@ function render({ model, el }) {
   const ask = () => model.send({ type: "fit", peak: peak.value.trim() });
   const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload for the least time under this peak. Choices made by hand stay", onclick: ask }, "Fit");
   peak.addEventListener("keydown", (event) => { if (event.key === "Enter") ask(); });
-  const slider = h("input", { type: "range", style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0", min: "0", max: "1000", "aria-label": "Peak, from the least to that of unmodified Thunder", oninput: () => { peak.value = asLimit(at(Number(slider.value))); }, onchange: ask });
+  const slider = h("input", { type: "range", style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0", min: "0", max: "1000", "aria-label": "Peak, from the least peak that was found to the peak of unmodified Thunder", oninput: () => { peak.value = asLimit(at(Number(slider.value))); }, onchange: ask });
   const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
   const again = h("button", { onclick: () => model.send({ type: model.get("content").state === "working" ? "stop" : "find" }) }, "Cancel");
   const each = h("button", { onclick: () => model.send({ type: "each" }) }, "Compare levers");
@@ -56,7 +56,7 @@ function render({ model, el }) {
     why.replaceChildren(...(found ? [
       ...found.lines.map((line) => h("div", { class: "wb-line-of" }, line)),
       ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `${step.label}: ${step.effect}`),
-        h("button", { "aria-label": `${step.label}: choose`, title: "It then counts as chosen by hand", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
+        h("button", { "aria-label": `${step.label}: choose`, title: "The choice then counts as made by hand", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
       found.rows.length > 0 && scrolled("Why each is chosen", h("table", {},
         h("thead", {}, h("tr", {}, ["choice", "bytes", "why", "source"].map((name) => h("th", {}, name)))),
         h("tbody", {}, found.rows.map((row) => h("tr", { class: "wb-can", "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }) },

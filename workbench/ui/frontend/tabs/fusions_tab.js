@@ -22,7 +22,7 @@ function render({ model, el }) {
     said.textContent = working ? `${done} plans weighed, of ${most} at most${words ? `; ${words}` : ""}` : words;
     weigh.textContent = working ? "Cancel" : state ? "Weigh again" : "Weigh other cuts";
     weigh.setAttribute("aria-label", working ? "Cancel weighing cuts" : weigh.textContent);
-    weigh.title = working ? "What was weighed so far stays" : "Plan other cuts between fusions: what is handed on and what is made again, the same in all layers. Takes seconds; nothing is changed";
+    weigh.title = working ? "The cuts that were weighed before stay in the table" : "Plan other cuts between fusions, the same in all layers: which values are passed on, and which are computed again. This takes seconds, and changes no choice";
     cuts.replaceChildren(...(rows.length ? [scrolled("Cuts between fusions", h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}), heads.map((name, n) => h("th", n < heads.length - 1 ? { class: "wb-right" } : {}, name)))),
       h("tbody", {}, rows.map(({ cells, chosen }, i) => h("tr", { class: chosen ? "wb-chosen" : null },

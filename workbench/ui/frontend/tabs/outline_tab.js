@@ -17,7 +17,7 @@ function shortTime(/** @type {number} */ seconds) {
 /** Make the pane's right edge. The pointer or the arrow keys move it, and the browser stores the width. */
 function widthBar(/** @type {HTMLElement} */ el) {
   const kept = "thunder-workbench:outline-width", least = 260, step = 24; // pixels
-  const bar = h("div", { class: "wb-edge", tabindex: "0", role: "separator", "aria-orientation": "vertical", "aria-label": "Width of the outline", title: "Drag, or use the arrow keys; double-click for the usual width" });
+  const bar = h("div", { class: "wb-edge", tabindex: "0", role: "separator", "aria-orientation": "vertical", "aria-label": "Width of the outline", title: "Drag, or use the arrow keys; double-click for the default width" });
   const put = (/** @type {number} */ width) => {
     if (Number.isNaN(width)) el.style.removeProperty("--wb-outline");
     else el.style.setProperty("--wb-outline", `${Math.max(least, Math.round(width))}px`);

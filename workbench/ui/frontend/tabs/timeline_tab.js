@@ -52,7 +52,7 @@ function render({ model, el }) {
     const rows = bySize ? [...all].sort((a, b) => b[bySize] - a[bySize]) : all;
     table.replaceChildren(h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "takes, sim.", "On its stream, the longest first"),
-        h("th", { class: "wb-right", title: "Kernels between its issue and its wait: without any, it cannot overlap with compute" }, "kernels beside it"), by("blocks_s", "exposed, sim.", "Compute waits for it, the longest first"))),
+        h("th", { class: "wb-right", title: "Kernels between the issue and the wait: without any, the collective cannot overlap with compute" }, "kernels beside it"), by("blocks_s", "exposed, sim.", "Compute waits for it, the longest first"))),
       h("tbody", {}, rows.map((one) => row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, h("code", {}, one.value)), h("td", {}, h("code", { class: "wb-muted" }, one.place)), h("td", {}, one.side), right(humanBytes(one.bytes)), right(seconds(one.seconds)),
         right(one.kernels === null ? "no wait" : String(one.kernels)), h("td", { class: `wb-right ${one.blocks_s ? "wb-bad" : ""}` }, seconds(one.blocks_s)))))));
   }
@@ -61,7 +61,7 @@ function render({ model, el }) {
     const by = (key, label, title) => h("th", { class: key ? "wb-right" : null, "aria-sort": sorted === key && key ? "descending" : null },
       h("button", { class: "wb-link", title, onclick: () => { sorted = key; list(); } }, label));
     table.replaceChildren(h("table", {},
-      h("thead", {}, h("tr", {}, by("", "statement", "In the order of the program"), h("th", {}, "side"), h("th", {}, "source"), by("seconds", "median", "Of the statement, the longest first"), h("th", { class: "wb-right" }, "share"), by("free_s", "freeing", "Of deletions after it, where they were clocked by themselves"))),
+      h("thead", {}, h("tr", {}, by("", "statement", "In the order of the program"), h("th", {}, "side"), h("th", {}, "source"), by("seconds", "median", "Of the statement, the longest first"), h("th", { class: "wb-right" }, "share"), by("free_s", "freeing", "Time of the deletions after the statement, where they were measured separately"))),
       h("tbody", {}, rows.map((one) => row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, one.side), h("td", {}, h("code", { class: "wb-muted" }, one.tip)),
         right(seconds(one.seconds)), right(`${(100 * one.seconds / sum).toFixed(1)} %`), right(one.free_s ? seconds(one.free_s) : ""))))));
   }
