@@ -46,7 +46,7 @@ def open(
         A function or module, a built-in name, or ``file.py:factory``. The path of a saved plan, ``NAME.plan.json``, is
         also accepted. `open` then returns a `SavedPlan`, which needs neither the program nor Thunder.
     *args, **inputs
-        Example inputs; for a name, keywords are settings of its factory.
+        Example inputs. If a program is opened by its name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
         Device of the program; ``planned`` means a GPU that is not attached. By default the device of the config, or of
         the first tensor. For a name, the default is ``cuda`` if a GPU is attached, and ``cpu`` if not.
@@ -66,8 +66,9 @@ def open(
         ``fsdp_zero3``: parameters are sharded, and gathered again for the backward. ``ddp``: parameters are replicated.
         ``tensor``: pairs of linear layers are split. By default the method of the config or of the built-in program.
     machine : str or Machine, optional
-        Machine on which ranks are simulated: ``H100`` (the default), ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or
-        a `workbench.analysis.cost.machines.Machine` of your own.
+        Machine whose rates are used to simulate ranks, and to predict step times on a GPU: ``H100`` (the default),
+        ``H200``, ``A100``, ``PCIe box``, ``this CPU``, ``this GPU`` (the first attached GPU), or a
+        `workbench.analysis.cost.machines.Machine` of your own.
     capture : {'auto', 'dynamo', 'interpreter', 'parts'}, optional
         Capture method. ``dynamo``: Dynamo captures one graph, which suits most models. ``interpreter``: Thunder's
         bytecode interpreter captures one graph. ``parts``: Dynamo captures several graphs; a new graph begins where
@@ -76,7 +77,7 @@ def open(
         config, or ``auto``. For a program of one graph, site ids do not depend on the method. Site ids of parts begin
         with ``part1:``, ``part2:``; `Workbench.parts` lists the parts.
     seed : int, optional
-        Seed of a factory's parameters and inputs; 0 by default.
+        Seed with which a factory draws parameters and inputs; 0 by default.
     settings : mapping, optional
         Settings of a factory. Use this for a setting that has the name of a parameter above.
     kwargs : mapping, optional

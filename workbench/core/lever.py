@@ -1,8 +1,8 @@
 """`Lever`: the base class of levers, and their registry. Also `Site`, `Setting` and `Effect`.
 
-A lever is one kind of decision. A new lever is one file in `workbench/levers/`. A lever defines the sites at which it
-can be set: `settings` for the complete program, `sites` for single places. A site has options. For each illegal option,
-the site has the reason why the option is refused.
+A lever is one kind of decision. A new lever is one file in `workbench/levers/`. A lever defines the sites at which the
+user makes this decision: `settings` for the complete program, `sites` for single places. A site has options. For each
+illegal option, the site has the reason why the option is refused.
 
 A lever can act at four points of Thunder's pipeline, which are extension points of `thunder.jit`:
 
@@ -70,7 +70,7 @@ class Effect:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Site:
-    """A place of a program at which a lever can be set.
+    """A place in a program at which the user can choose an option of a lever.
 
     Attributes
     ----------

@@ -356,7 +356,7 @@ def fit(
     if asked > 1 or (not asked and compilations is None):
         raise ChoiceError(
             "fit takes either a peak, such as '24 GiB', or step_s=, the seconds of a step. compilations=, the largest "
-            "number of compilations, is given alone, or with one of them"
+            "number of compilations, is given alone, or with one of these two"
         )
     if compilations is not None:
         compilations, using = check_compilations(compilations), (*check_using(using), CUTS)

@@ -186,7 +186,7 @@ class SavedPlan:
         self._check_predicted()
         if not self.has_statements:
             raise ChoiceError(
-                "the statements under other saved tensors need a new plan by Thunder: "
+                "the choices made here change the statements, and only a new plan by Thunder has the new statements: "
                 "`.estimate` has the peak and the saved bytes"
             )
         return timeline(self.graph)

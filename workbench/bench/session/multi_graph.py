@@ -309,8 +309,8 @@ class PartsBench(Workbench):
             Always.
         """
         raise PlanError(
-            f"{self.program.name} has {len(self.parts)} graphs; choices for plain PyTorch are for a program of one "
-            f"graph, and it is not one because: {self.capture_reason}"
+            f"{self.program.name} has {len(self.parts)} graphs, but choices for plain PyTorch need a program of one "
+            f"graph. The reason for several graphs: {self.capture_reason}"
         )
 
     @property

@@ -106,7 +106,7 @@ def diff(old_plan: Plan, new_plan: Plan, machine: Machine = H100) -> PlanDiff:
 
 
 def newly_held(old_plan: Plan, new_plan: Plan) -> tuple[AliveValue, ...]:
-    """Return the storages that are alive at the peak of the new plan, and not at that of the old one, largest first."""
+    """Return the storages alive at the peak of the new plan but not at the peak of the old plan, largest first."""
     old, at = old_plan.graph, old_plan.timeline.peak_statement
     storages = set() if at < 0 else {*old.values.storage[alive_storages(old, at)].tolist()}
     names = zip(old.values.name, old.values.storage.tolist(), strict=True)

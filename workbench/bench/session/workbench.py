@@ -103,8 +103,8 @@ class Workbench:
         Parameters
         ----------
         place : str
-            Name of the place or tab below the graph that is open first, such as ``"fit"`` or ``"memory"``; in upper or
-            lower case. By default, the place is Memory.
+            Name of the tab below the graph that is open first, such as ``"fit"``; or of the top-level tab, such as
+            ``"memory"``. Upper and lower case are the same. By default, Memory is open.
         tab : bool
             Whether JupyterLab also opens the app in a tab.
 
@@ -160,7 +160,8 @@ class Workbench:
     def machine(self) -> Machine:
         """The machine model for collectives and for a GPU's step times. It can be set to a `Machine` or to a name.
 
-        `workbench.runs.measure.measured_rates.MACHINE_NAMES` lists the names.
+        `workbench.runs.measure.measured_rates.MACHINE_NAMES` lists the names; ``this GPU``, the first attached GPU, is
+        also a name.
 
         Raises
         ------
@@ -781,10 +782,10 @@ class Workbench:
         return api.torch_choices(self._captured, self.choices)
 
     def torch_prediction(self, *, stock: bool = False) -> TorchPrediction:
-        """Predict the memory of a step under plain `torch.compile` (Inductor) with the choices that it can follow.
+        """Predict the memory of a step under plain `torch.compile` (Inductor) with the choices that PyTorch can follow.
 
-        `plan` predicts the memory under Thunder. PyTorch's compiler may save other tensors, also without choices. The
-        program is not run.
+        `plan` predicts the memory under Thunder. Even without choices, PyTorch's compiler may save other tensors than
+        Thunder. The program is not run.
 
         Parameters
         ----------
