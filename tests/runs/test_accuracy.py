@@ -314,7 +314,7 @@ def test_if_unmodified_thunder_is_wrong_eager_is_the_reference_and_the_reason_is
     checked = planned(cubed)
     assert (checked.ok, checked.against, checked.bitwise) == (True, "PyTorch eager", None)
     assert "thunderfx is wrong here: grad(args[0]) is off by" in checked.why
-    assert checked.words == f"compared with PyTorch eager, as {checked.why}"
+    assert checked.words == f"compared with PyTorch eager, because {checked.why}"
     # If the checked step has the same error as unmodified Thunder, Thunder remains a reference, and the step fails the
     # comparison with eager PyTorch.
     wrong = outcome(cubed, thunder.jit)
@@ -601,7 +601,7 @@ def test_if_kernels_are_unchanged_a_different_bit_is_an_error() -> None:
     assert accuracy.check_first_step(recorded, product, kernels=kernels).bitwise
     checked = accuracy.check_first_step(one_bit_off(recorded), product, kernels=kernels)
     assert (checked.ok, checked.bitwise, checked.changed_kernels) == (False, False, ())
-    assert checked.words == "same kernels as unmodified Thunder, other bits"
+    assert checked.words == "the kernels are those of unmodified Thunder, but some bits differ"
     assert [tensor.name for tensor in checked.tensors if not tensor.ok] == ["output"]
 
 

@@ -273,8 +273,8 @@ def _turn(
 def share_bytecode() -> Iterator[dict[str, str]]:
     """Yield the environment for processes that share compiled bytecode.
 
-    If this Python does not write bytecode, each process would spend 5 s on compiling sources. The rest of a small run
-    takes no longer. The processes then share bytecode in a temporary folder, which is deleted when the check ends.
+    If this Python does not write bytecode, each process would spend 5 s on compiling sources, about as long as the rest
+    of a small run. The processes then share bytecode in a temporary folder, which is deleted when the check ends.
     """
     if not sys.dont_write_bytecode:
         apart = {} if sys.pycache_prefix is None else {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}

@@ -174,8 +174,8 @@ def test_the_accuracy_figure_shows_whether_results_are_bitwise_equal_and_the_tol
     shown = [figure_strip._accuracy(SimpleNamespace(accuracy=one), "measured")[2:] for one in each]
     assert shown == [
         [{"text": "bitwise", "kind": "as Thunder's", "tip": "every bit equals unmodified Thunder's result"}],
-        [{"text": "within 1e-04", "kind": "1 other kernel", "tip": other.words}],
-        [{"text": "within 1e-04", "kind": "same kernels, other bits", "tip": moved.words}],
+        [{"text": "within 1e-04", "kind": "1 kernel differs", "tip": other.words}],
+        [{"text": "within 1e-04", "kind": "same kernels, some bits differ", "tip": moved.words}],
         [],
     ]
     assert other.words.startswith(

@@ -208,7 +208,8 @@ class IssueOrder:
         both are in the backward. Collectives without `Links.readers`, such as those of returned gradients, do not
         count.
     without_compute : int
-        Number of collectives that have a wait, but no kernel between issue and wait. They cannot overlap with compute.
+        Number of collectives that have a wait, but no kernel between issue and wait. Such collectives cannot overlap
+        with compute.
     distances : tuple of int
         Number of kernels between issue and wait of each collective with a wait, in the order of the issues.
     """

@@ -16,9 +16,9 @@ from workbench.analysis.cost.machines import Machine
 from workbench.core.graph import Graph, Kind, StatementFlag
 
 _CLEARLY = 1.1
-"""Factor by which a statement's operations take longer than its bytes, if the rate of operations is fitted to it.
+"""The rate of operations is fitted to a statement only if its operations take longer than its bytes by this factor.
 
-Without this factor, many statements near the limit would fix the rate at the limit.
+With a factor of 1, many statements whose two times are nearly equal would determine the rate.
 """
 
 

@@ -101,7 +101,7 @@ class PeakPositions:
 
 
 class JointGraphMemory:
-    """From the joint graph, without a plan, computes the memory under options. This takes milliseconds.
+    """Computes the memory under options from the joint graph, without a plan. This takes milliseconds.
 
     The result is exact if the executors fuse no statements.
 

@@ -39,7 +39,7 @@ _KERNELS = "async_compile = AsyncCompile()"
 class NotRunError(BaseException):
     """Ends Inductor's compilation when the code is generated, and each call of such code.
 
-    It is not an `Exception`, because PyTorch would handle that.
+    It is not an `Exception`, because PyTorch would catch an `Exception`.
     """
 
 
@@ -87,7 +87,7 @@ class InductorCode:
 
 
 def _record_strides() -> None:
-    """Tell AOTAutograd the strides of the forward's outputs. It compiles the backward for saved tensors with these."""
+    """Tell AOTAutograd the strides of the forward's outputs, because it compiles the backward for these strides."""
     strides = TracingContext.get().output_strides
     if strides is not None and not strides:
         lowered = V.graph
@@ -98,19 +98,19 @@ def _record_strides() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DividedGraph:
-    """Inputs and outputs of the forward and of the backward that a joint graph is divided into.
+    """Inputs and outputs of the forward and of the backward into which a joint graph is divided.
 
     Attributes
     ----------
     given : list
         Inputs of the forward, as fake tensors.
     returned : list of str
-        Name of each output of the forward. Those that are saved for the backward come last.
+        Name of each output of the forward. Outputs that are saved for the backward come last.
     outputs : int
         Number of outputs that are not saved for the backward.
     received : list of tuple of str and object
-        Name and value of each input of the backward. A saved value has the name that it has in `returned`; all others
-        are gradients of outputs.
+        Name and value of each input of the backward. A saved value has its name in `returned`; all other inputs are
+        gradients of outputs.
     """
 
     given: list[Any]
@@ -181,7 +181,7 @@ def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
 
 
 def _accumulate(gradients: list[Any], leaves: Sequence[Any]) -> None:
-    """Copy gradients as autograd does: those with another layout than their leaf's gradient, and those of two leaves.
+    """Copy the same gradients as autograd: those whose layout does not fit their leaf, and those that two leaves share.
 
     The list `gradients` is emptied.
     """

@@ -131,12 +131,12 @@ class Accuracy:
         If bitwise equality is not required, the sentence states the reason and the tolerance.
         """
         if self.why and self.bitwise is None:
-            return f"compared with {self.against}, as {self.why}{self._instability}"
+            return f"compared with {self.against}, because {self.why}{self._instability}"
         if self.changed_kernels is None or self.bitwise is None:
             return ""
         if not self.changed_kernels:
             if not self.bitwise:
-                return "same kernels as unmodified Thunder, other bits"
+                return "the kernels are those of unmodified Thunder, but some bits differ"
             return f"every bit equals unmodified Thunder's result{self._instability}"
         names = ", ".join(self.changed_kernels[:_NAMED]) + (", …" if len(self.changed_kernels) > _NAMED else "")
         allowed = ", ".join(f"{share:g} ({dtype})" for dtype, share in self.relative_tolerance.items() if share)

@@ -117,8 +117,8 @@ class Record:
                 return "the results are not accurate, and the log does not name the tensors"
             if worst.tolerance == 0 and worst.bitwise is False:
                 return untrusted_files.one_line(
-                    f"{worst.name} has other bits than in {worst.against}, although the kernels are the same; "
-                    f"it differs by {worst.max_abs_error:.3g}"
+                    f"some bits of {worst.name} differ from {worst.against}, although the kernels are the same; "
+                    f"the largest difference is {worst.max_abs_error:.3g}"
                 )
             return untrusted_files.one_line(
                 f"{worst.name} differs from {worst.against} by {worst.max_abs_error:.3g}, "

@@ -349,7 +349,7 @@ class App:
             self._act(self._shown_run.cancel)
 
     def _choose_scope(self, scope: Scope) -> None:
-        """Set whether a choice applies to one layer, to identical layers or to all. Then update the shown effects."""
+        """Set whether a choice applies to one layer, to identical layers or to all layers. Then update the effects."""
         self.graph.scope = scope
         self._select()
 
@@ -671,7 +671,7 @@ class App:
                 self._say(f"{type(error).__name__}: {error}", bad=True)
 
     def _show_effects(self, id: str) -> None:
-        """Show each option's effect as soon as it is known. To wait for all would take long if statements are fused."""
+        """Show each option's effect as soon as it is known. If statements are fused, all effects together take long."""
         plan, machine = self.bench.plan, self.bench.machine
 
         def current() -> bool:

@@ -1,4 +1,4 @@
-"""`Exporter`: writes the choices of a bench into a file for Thunder or for plain PyTorch, and shows the file before."""
+"""`Exporter`: writes the choices of a bench into a file for Thunder or for plain PyTorch, and shows the file first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TARGETS = {
 """Name and description of each target."""
 
 _DOCUMENTS = {"plan": "plan.json", "report": "html"}
-"""Ends of the names of files that are no choices."""
+"""Endings of the names of exported files that are not files of choices."""
 
 _USES = {"torch": "fast = {}.compile(model)", "torch_eager": "{}.checkpoint(model)"}
 

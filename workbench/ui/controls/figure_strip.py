@@ -390,6 +390,6 @@ def _bits(accuracy: Accuracy) -> dict[str, Any]:
         return {"text": "not bitwise", "kind": f"against {accuracy.against}", "tip": accuracy.words}
     text = "bitwise" if accuracy.bitwise else within if accuracy.ok else "not bitwise"
     count = len(accuracy.changed_kernels or ())
-    same = "as Thunder's" if accuracy.bitwise else "same kernels, other bits"
-    kind = f"{count} other kernel{'s' * (count > 1)}" if count else same
+    same = "as Thunder's" if accuracy.bitwise else "same kernels, some bits differ"
+    kind = f"{count} kernel{'s differ' if count > 1 else ' differs'}" if count else same
     return {"text": text, "kind": kind, "tip": accuracy.words}
