@@ -1,6 +1,6 @@
-"""Choices for Thunder: LanguageModel on cpu, fused by torch.
+"""Choices for Thunder: LanguageModel, device cpu, executor torch.
 
-Any script can apply them, without the app:
+A script can apply these choices without the app:
 
     import workbench as wb
 

@@ -18,9 +18,9 @@ from workbench.core.config import Config, installed_versions, lever_of, load, pa
 from workbench.errors import ConfigError
 
 GOLDEN = '''\
-"""Choices for Thunder: llama on cpu, fused by torchcompile.
+"""Choices for Thunder: llama, device cpu, executor torchcompile.
 
-Any script can apply them, without the app:
+A script can apply these choices without the app:
 
     import workbench as wb
 

@@ -279,9 +279,9 @@ class Config:
             Name of the file. It is part of the docstring at the beginning of the file.
         """
         lines = [
-            f'"""Choices for Thunder: {_plain(self.program)} on {self.device}, fused by {self.executor}.',
+            f'"""Choices for Thunder: {_plain(self.program)}, device {self.device}, executor {self.executor}.',
             "",
-            "Any script can apply them, without the app:",
+            "A script can apply these choices without the app:",
             "",
             "    import workbench as wb",
             "",
