@@ -167,7 +167,7 @@ def _cuda() -> Check:
     gpus = attached_gpus()
     found = ", ".join(f"{gpu.name} ({human_bytes(gpu.memory_bytes)})" for gpu in gpus)
     if not gpus:
-        return Check("CUDA devices", False, "", "none attached: use device cpu, or planned to plan only")
+        return Check("CUDA devices", False, "", "none attached: use device cpu, or device planned, which only plans")
     built, driver = _cuda_of_torch(), gpus[0].driver_cuda
     note = ""
     if not built:

@@ -120,7 +120,7 @@ def plan(
     else:
         counts = {lever: sum(s["lever"] == lever for s in document["sites"]) for lever in _levers(document)}
         text = ", ".join(f"{lever} {count}" for lever, count in counts.items())
-        print_line(f"sites: {text or 'none'}; show a lever's with --sites LEVER")
+        print_line(f"sites: {text or 'none'}; --sites LEVER shows the sites of one lever")
     if found is not None:
         made = ", ".join(f"{id}={option}" for id, option in found.choices.items())
         print_line(f"chosen: {made}; step {found.over_bound:.1%} above the lower bound of all orders")
@@ -155,7 +155,7 @@ def _plan_parts(
     else:
         counts = {lever: sum(s["lever"] == lever for s in document["sites"]) for lever in _levers(document)}
         text = ", ".join(f"{lever} {count}" for lever, count in counts.items())
-        print_line(f"sites: {text or 'none'}; show a lever's with --sites LEVER")
+        print_line(f"sites: {text or 'none'}; --sites LEVER shows the sites of one lever")
     if "exported" in document:
         print_line(f"exported: {document['exported']}")
     return DONE

@@ -280,7 +280,7 @@ def test_why_gives_the_gain_of_each_choice(tall: Workbench) -> None:
         others = {id: option for id, option in found.choices.items() if id != step.id}
         then = tall.plan_under({**others, **({step.id: step.option} if step.option != SAVE else {})})
         assert then.peak_bytes - found.peak_bytes == step.peak_bytes
-        assert re.fullmatch(r"Save .+ more" if lower else "Give back .+", step.label)
+        assert re.fullmatch(f"{'Lower' if lower else 'Raise'} the peak by .+", step.label)
         assert step.effect.startswith(f"{step.id}={step.option}, step {'+' if lower else '−'}")
         assert repr(found).count(str(step)) == 1
     assert repr(found).startswith(f"Peak {human_bytes(found.before_peak_bytes)} → {human_bytes(found.peak_bytes)} (")
@@ -605,7 +605,7 @@ def test_a_refusal_names_the_used_kinds_and_kinds_that_may_reach_a_lower_peak(
         tall.fit(tall.plan.baseline_bytes, using=using)
     assert f"was found using {', '.join(using)}; the least peak is " in str(refused.value)
     named = re.search(r"the least peak is \S+ KiB \((\d+) bytes\)", str(refused.value))
-    advised = re.search(r"it may be lower: using=(\(.*\))$", str(refused.value))
+    advised = re.search(r"the peak may be lower: using=(\(.*\))$", str(refused.value))
     assert (advised is None) == (using == ("recompute", "order"))
     if advised is not None:
         assert named is not None

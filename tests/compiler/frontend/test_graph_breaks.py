@@ -245,7 +245,7 @@ def test_an_operator_unknown_to_thunder_is_a_part_that_pytorch_runs(mysterious: 
     assert isinstance(opaque, OpaquePart)
     assert "tests_parts.mystery" in opaque.refusal
     assert opaque.sites() == ()
-    with pytest.raises(ChoiceError, match="part2 has nothing to choose: PyTorch runs it as it is"):
+    with pytest.raises(ChoiceError, match="part2 has nothing to choose: PyTorch runs this part unchanged"):
         mysterious.choose({"part2:saved:x": "recompute"})
     assert "part1:saved:layers.0/tanh" in {site.id for site in mysterious.sites()}
     assert "eager:" in mysterious.config.parts["part2"]
@@ -442,8 +442,8 @@ def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None
 
     with pytest.raises(
         ProgramError,
-        match=r"test_graph_breaks.py:\d+ \(return x.sin.*cannot be opened in parts: .*between graphs: stay in tensors, "
-        r"as torch.where does.*device='cpu' opens it with values",
+        match=r"test_graph_breaks.py:\d+ \(return x.sin.*cannot be opened in parts: .*between graphs: compute with "
+        r"tensors only, as torch.where does.*device='cpu' opens it with values",
     ):
         workbench.open(branches, batch(), capture="parts", device="planned")
     assert [part.opaque for part in workbench.open(branches, batch(), capture="parts").parts] == [False, False]

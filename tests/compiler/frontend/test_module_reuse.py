@@ -410,7 +410,7 @@ def test_a_layer_that_is_traced_has_a_reason(change: Callable[[Stack], None]) ->
 
 
 def test_identical_layers_have_no_reason_and_a_layer_that_writes_has_a_reason() -> None:
-    unread = {f"layers.{number}": "an argument was not read yet" for number in range(FIRST)}
+    unread = {f"layers.{number}": "Dynamo has not read one of its arguments yet" for number in range(FIRST)}
     assert whole_graph(Stack(), (torch.randn(4, WIDTH),), {}).written.reasons == unread
     reasons = whole_graph(Stack(InPlace), (torch.randn(4, WIDTH),), {}).written.reasons
     assert {**reasons, **unread} == reasons

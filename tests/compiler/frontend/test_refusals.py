@@ -131,7 +131,7 @@ LINES = {
         "return x * np.linspace(0.0, 1.0, x.shape[0])",
         "compute numbers with math, and tensors with",
     ),
-    asserts: ("return torch.cat(x.split(x.argmax(-1).tolist()))", "stay in tensors, or do this before or after the"),
+    asserts: ("return torch.cat(x.split(x.argmax(-1).tolist()))", "compute with tensors only, or read the values"),
     branches: ("if x.sum() > 0:", "choose with torch.where, or pass the decision to the program as a bool"),
     selects: ("return x[x > 0].sum()", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
     finds: ("return torch.nonzero(x)", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
@@ -140,7 +140,10 @@ LINES = {
         "return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))",
         "open the model without labels, and pass its logits to torch.nn.functional.ctc_loss outside of the program",
     ),
-    leaves: ("return torch.tensor(x.tolist())", "stay in tensors, or do this before or after the program"),
+    leaves: (
+        "return torch.tensor(x.tolist())",
+        "compute with tensors only, or read the values before or after the program",
+    ),
 }
 
 
@@ -211,7 +214,7 @@ def test_an_assertion_about_values_is_refused_with_its_line(
     (tmp_path / f"{name}.py").write_text(f"import torch\n\ndef requires(x):\n    {line}\n    return x.sin()\n")
     monkeypatch.syspath_prepend(tmp_path)
     program = importlib.import_module(name).requires
-    advice = "remove it from the program, or check the inputs before the call"
+    advice = "remove the assertion, or check the inputs before the call"
     with pytest.raises(ProgramError, match=rf"^\S*{name}\.py:4 \({re.escape(line)}\): .*{advice}"):
         workbench.open(program, torch.randn(4, 4), device="cpu", capture="dynamo")
     assert workbench.open(program, torch.randn(4, 4), device="cpu").capture == "parts"

@@ -431,8 +431,8 @@ def test_a_branch_on_values_splits_a_program_into_planned_parts() -> None:
     )
     assert re.fullmatch(
         f"not as one graph: {line}: values decide which code runs: choose with torch.where, or pass the decision to "
-        "the program as a bool; it reads values between its graphs, so a copy of the program ran with real tensors, "
-        "and the parts are planned for their values",
+        "the program as a bool; the program reads values between its graphs, so a copy of the program ran with real "
+        "tensors, and the parts are planned for their values",
         bench.capture_reason,
     )
     assert re.fullmatch(f"{line}: a branch depends on values of tensors", bench.parts[0].cut)

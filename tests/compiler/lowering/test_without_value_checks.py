@@ -120,7 +120,7 @@ REFUSED: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor, str]] = {
     "counts": (
         counts,
         torch.ones(4),
-        "the length of its result depends on values: count into a tensor of known length",
+        "the length of the result depends on values: count into a tensor of known length",
     ),
     "a batch norm": (nn.BatchNorm1d(4, momentum=None), torch.randn(3, 4), "set a momentum, such as 0.1"),
     "an embedding": (nn.Embedding(4, 2, max_norm=1.0), torch.tensor([1, 2]), "create the embedding without max_norm"),

@@ -99,8 +99,8 @@ def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> A
         return None
     names = tuple(name for name in USING if name in (*using, *others))
     return Advice(
-        f"with {', '.join(others)} it may be lower: using={names!r}",
-        f"with {', '.join(others)} it may be lower: --using {','.join(names)}",
+        f"with {', '.join(others)} the peak may be lower: using={names!r}",
+        f"with {', '.join(others)} the peak may be lower: --using {','.join(names)}",
     )
 
 

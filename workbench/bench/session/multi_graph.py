@@ -161,7 +161,7 @@ class OpaquePart:
         ChoiceError
             Always.
         """
-        raise ChoiceError(f"{self.name} has nothing to choose: PyTorch runs it as it is. {self.refusal}")
+        raise ChoiceError(f"{self.name} has nothing to choose: PyTorch runs this part unchanged. {self.refusal}")
 
 
 class PartsBench(Workbench):

@@ -118,8 +118,8 @@ def _read_remedy(program: Program, error: BaseException) -> str:
             "loss.backward() and the optimizer's step() outside"
         )
     return (
-        "it reads tensor values between graphs: stay in tensors, as torch.where does, or pass the values to the "
-        "program; device='cpu' opens it with values"
+        "it reads tensor values between graphs: compute with tensors only, as torch.where does, or pass the values to "
+        "the program; device='cpu' opens it with values"
     )
 
 
@@ -168,8 +168,8 @@ def capture_parts(
                 f"{user_line(error)}{name} cannot be opened in parts: {told} ({describe_error(error)})"
             ) from error
         why = (
-            f"{why}; it reads values between its graphs, so a copy of the program ran with real tensors, and the parts "
-            "are planned for their values"
+            f"{why}; the program reads values between its graphs, so a copy of the program ran with real tensors, and "
+            "the parts are planned for their values"
         )
         function, args, kwargs, found, recorded = _find_pieces_with_values(program, mode)
     if not found:

@@ -157,7 +157,7 @@ def _warn_of_unknown_parts(config: Config, piece: graph_breaks.Piece, met: set[s
         warnings.warn(
             ConfigWarning(
                 f"{piece.source or 'a part'} is not a part for which the config for {short_repr(config.program)} was "
-                "made: PyTorch runs it as it is. Open the program again to make choices for it"
+                "made: PyTorch runs this part unchanged. Open the program again to make choices for the part"
             ),
             stacklevel=2,
         )

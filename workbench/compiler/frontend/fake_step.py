@@ -43,12 +43,13 @@ class UnplannablePartError(Exception):
 
 
 _DIFFERENTIATED_AGAIN = (
-    "its gradient is differentiated again (create_graph=True), and a plan has no second derivatives: PyTorch runs it"
+    "its gradient is differentiated again (create_graph=True), and a plan has no second derivatives: PyTorch runs the "
+    "part"
 )
 WRITES_HISTORY = (
-    "it writes into another part's result that has a gradient, and a plan has no such write: PyTorch runs it"
+    "it writes into another part's result that has a gradient, and a plan has no such write: PyTorch runs the part"
 )
-_BACKWARD_AGAIN = "several backwards run through it, and a plan has one: PyTorch runs it"
+_BACKWARD_AGAIN = "several backwards run through the part, and a plan has one: PyTorch runs the part"
 
 
 class StepRecorder:

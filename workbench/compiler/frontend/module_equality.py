@@ -215,7 +215,7 @@ def describe(item: Any, tensors: dict[fx.Node, Any], own_nodes: Mapping[fx.Node,
     """
     if type(item) is LazyVariableTracker:
         if not item.is_realized():
-            raise LayerMismatch("an argument was not read yet")
+            raise LayerMismatch("Dynamo has not read one of its arguments yet")
         item = item.unwrap()
     if type(item) is ConstantVariable:
         value = item.as_python_constant()

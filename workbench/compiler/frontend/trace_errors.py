@@ -58,17 +58,18 @@ _CAUSES = (
     ),
     (
         r"modules/adaptive\.py in forward",
-        "it selects rows by their values: use the same loss, torch.nn.functional.nll_loss(module.log_prob(x), target)",
+        "the module selects rows by their values: use the same loss, torch.nn.functional.nll_loss(module.log_prob(x), "
+        "target)",
     ),
     (
         r"torch\.bincount",
-        "the length of its result depends on values: count into a tensor of known length, as "
+        "the length of the result depends on values: count into a tensor of known length, as "
         "torch.zeros(n).scatter_add(0, x, torch.ones(x.shape)) does",
     ),
     (
         r"aten\.equal\.default",
-        "it reads values: call torch.quantile(x, q), torch.cov(x) or torch.corrcoef(x), which can be traced, instead "
-        "of tensor methods or torch.nanquantile",
+        "the operator reads values: call torch.quantile(x, q), torch.cov(x) or torch.corrcoef(x), which can be traced, "
+        "instead of tensor methods or torch.nanquantile",
     ),
     (
         r"FloatTrueDiv\(1\.0, ToFloat",
@@ -82,7 +83,7 @@ _CAUSES = (
     (
         r"boolean advanced indexing|only specifying a condition|DynamicOutputShapeException|Dynamic shape operator|"
         r"data.dependent output",
-        "the shape of its result depends on values: keep the shape, as torch.where(mask, x, 0) does, or select "
+        "the shape of the result depends on values: keep the shape, as torch.where(mask, x, 0) does, or select "
         "before the program",
     ),
     (
@@ -120,7 +121,7 @@ _CAUSES = (
     ),
     (
         rf"_assert_async|cast_symbool_to_symint|(_assert_scalar|sym_ite).*{ASSERTED}",
-        "an assertion depends on values: remove it from the program, or check the inputs before the call",
+        "an assertion depends on values: remove the assertion, or check the inputs before the call",
     ),
     (r"using `torch\.autograd\.grad`", _DIFFERENTIATES),
     (
@@ -130,9 +131,13 @@ _CAUSES = (
     ),
     (
         r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b|_assert_scalar",
-        "values move between tensors and Python here: stay in tensors, or do this before or after the program",
+        "values move between tensors and Python here: compute with tensors only, or read the values before or after "
+        "the program",
     ),
-    (r"builtin operator `(print|input|open)`", "remove it from the program, or open the program with capture='parts'"),
+    (
+        r"builtin operator `(print|input|open)`",
+        "remove this call from the program, or open the program with capture='parts'",
+    ),
     (
         r"checkpoint_sequential",
         "call torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False) for each part of the sequence, "
@@ -207,7 +212,7 @@ _CAUSES = (
     (
         r"backward of a torch\.autograd\.Function writes in place into memory that is used",
         "write after the backward, outside of the program, or return the values to write as a gradient of an input; "
-        "with capture='parts', PyTorch runs it",
+        "with capture='parts', PyTorch runs the function",
     ),
     (
         r"AssertionError: assert isinstance\(fwd_out, variables\.BaseListVariable\)",
@@ -226,7 +231,7 @@ _CAUSES = (
     (
         UNREAD,
         "multiply the result of its backward by the incoming gradient, as grad * x does; the incoming gradient is 1 if "
-        "the loss is the program's result. With capture='parts', PyTorch runs it",
+        "the loss is the program's result. With capture='parts', PyTorch runs the function",
     ),
     (
         r"backwards hooks require compiled autograd",
@@ -235,7 +240,8 @@ _CAUSES = (
     ),
     (
         r"lacks a conjugate",
-        "compute with real and imaginary parts, as tensors of real numbers; with capture='parts', PyTorch runs it",
+        "compute with real and imaginary parts, as tensors of real numbers; with capture='parts', PyTorch runs the "
+        "operator",
     ),
     (
         r"integrations/moe\.py.*data_ptr",
@@ -247,9 +253,9 @@ _CAUSES = (
     ),
     (
         FLEXIBLE,
-        "open the program with capture='auto', so that PyTorch runs this attention as a part. A plan replaces it by "
-        "plain operators only if the program reads no result but the output, and if the score and mask functions "
-        "compute each element separately, as score + (q - k) does",
+        "open the program with capture='auto', so that PyTorch runs this attention as a part. A plan replaces "
+        "flex_attention by plain operators only if the program reads no result but the output, and if the score and "
+        "mask functions compute each element separately, as score + (q - k) does",
     ),
     (
         r"_functorch\.predispatch",
@@ -262,7 +268,8 @@ _CAUSES = (
     ),
     (
         DRAWS_AGAIN,
-        "pass it numbers that were drawn before, with torch.rand; with capture='parts', PyTorch runs it",
+        "draw the numbers before, with torch.rand, and pass them to the operator; with capture='parts', PyTorch runs "
+        "the operator",
     ),
     (
         r"drawn by Python's random or NumPy's",

@@ -15,7 +15,7 @@ function render({ model, el }) {
       model.send({ type: "runs", against: on.filter((name) => name !== "snapshot"), snapshot: on.includes("snapshot") });
     };
     const measured = runs && h("div", { class: "wb-setting" },
-      h("div", { class: "wb-setting-name" }, "Runs", h("div", { class: "wb-muted" }, "Further measurements that Compile & run makes. Steps of variants are interleaved with the run's own steps, in the same process")),
+      h("div", { class: "wb-setting-name" }, "Runs", h("div", { class: "wb-muted" }, "Further measurements with Compile & run. Steps of variants are interleaved with the run's own steps, in the same process")),
       h("div", { class: "wb-setting-choice" }, runs.cannot_run ? h("span", { class: "wb-reason" }, runs.cannot_run) : runs.ways.map(({ name, label, on }) => check(name, `time against ${name}: ${label}`, on)),
         !runs.cannot_run && check("snapshot", "memory snapshot of a step, for memory_viz", runs.snapshot, runs.no_snapshot)));
     el.replaceChildren(...(measured ? [measured] : []), ...rows.map((row) => {
