@@ -61,7 +61,7 @@ class RunOptions:
     warmup, samples : int
         Number of steps before the timed steps, and number of timed steps.
     sampling_s : float
-        Maximum seconds for the timed steps of the run. Each variant gets as many seconds. The first three steps are
+        Maximum seconds for the timed steps of the run. Each variant adds the same number. The first three steps are
         timed in any case.
     memory_interval_s : float
         Interval between samples of the memory in use. While a compiler holds the interpreter's lock, a few samples are
