@@ -92,7 +92,7 @@ export class Feed {
       if (left.signal.aborted) return;
       const missing = error instanceof Missing;
       const trouble = missing
-        ? "This Jupyter server lists no runs: install thunder-workbench in the environment that JupyterLab runs in, and start it again."
+        ? "This Jupyter server lists no runs: install thunder-workbench in the environment in which JupyterLab runs, and start JupyterLab again."
         : "The server does not answer.";
       this.despair(trouble);
       others.postMessage({ trouble } satisfies News);

@@ -30,14 +30,14 @@ const tab: JupyterFrontEndPlugin<void> = {
     const tabs = new Tabs(app.shell, notebooks);
     app.commands.addCommand(OPEN_TAB, {
       label: "Open the Workbench in a Tab",
-      caption: "The app that the notebook shows, with all of it in sight",
+      caption: "Shows the whole app of the notebook in a tab",
       icon,
       isEnabled: () => tabs.candidate() !== null,
       execute: () => tabs.openCandidate(),
     });
     app.commands.addCommand(OPEN_PLACE, {
       label: (args) => `Show in the Workbench: ${String(args.place ?? "")}, ${String(args.name ?? "")}`,
-      caption: "Opens this tab below the graph",
+      caption: "Opens this tab of the app, below the graph",
       icon,
       isEnabled: () => tabs.candidate() !== null,
       execute: (args) => tabs.openPlace(String(args.name ?? "")),

@@ -53,7 +53,7 @@ export class RunsPanel extends Widget {
     const unreadable = Object.entries(feed.unreadable);
     this.badHead.hidden = !unreadable.length;
     this.bad.replaceChildren(...unreadable.map(([folder, why]) => h("div", "wb-runs-bad", h("strong", "", folder.split("/").pop() ?? ""), h("div", "", why))));
-    this.note.textContent = feed.trouble || (live.length ? "" : "Nothing runs now. Compile & run in a workbench, or bench.run(), starts a run; it is listed here whichever kernel started it.");
+    this.note.textContent = feed.trouble || (live.length ? "" : "Nothing runs now. To start a run, press Compile & run in the app, or call bench.run(). The runs of all kernels are listed here.");
     this.note.hidden = !this.note.textContent;
     clearInterval(this.ticking);
     if (live.length) this.ticking = window.setInterval(() => this.isVisible && live.forEach(({ id }) => this.rows.get(id)?.tick()), TICK_MS);
@@ -94,7 +94,7 @@ class Row {
     const log = h("button", "", "Log");
     log.title = "What the run has logged and printed";
     log.onclick = () => this.run && openLog(this.run);
-    this.stop.title = "End the run's processes, whatever its kernel is doing";
+    this.stop.title = "End the run's processes, even while its kernel is busy";
     this.stop.onclick = async () => {
       this.stop.disabled = true;
       this.stop.textContent = "Cancelling…";
