@@ -61,7 +61,8 @@ Steps that a slot on the same machine has answered before are left out. The comm
 `benchmarks/results/MACHINE/`. After each slot, copy its `gpu-check.json` there under a new name, such as `slot-1.json`.
 A step that failed or is wrong counts as answered; `--retry` asks it again. Predictions were written down before the
 first slot that can measure them: each row of `benchmarks/results/gpu_predictions.csv` names the step and the figure
-with which the prediction is compared. With `--rehearse`, the first step of each question runs on the CPU.
+with which the prediction is compared. Predictions that depend on the memory or rates of a GPU exist for the H100 and
+the H200. With `--rehearse`, the first step of each question runs on the CPU.
 
 | question | |
 |---|---|

@@ -21,13 +21,14 @@ import pytest
 from tests.cli.schemas import held
 from tests.gpu_check import trials
 from workbench import cli
+from workbench.errors import RunError
 from workbench.gpu_check import page, suite
 from workbench.gpu_check.parts import questions, time_spent
 from workbench.gpu_check.parts.check_part import Conditions
 from workbench.gpu_check.parts.part_list import QUESTIONS, SLOT
 from workbench.runs.log.events import Compiled, Finished, Phase, Started
 
-ON_A_GPU = Conditions(device="cuda", executor="nvfuser", rehearse=False, folder=Path())
+ON_A_GPU = Conditions(device="cuda", executor="nvfuser", rehearse=False, folder=Path(), machine="H100")
 
 
 def slot(folder: Path, plan: list[tuple[Any, ...]], seconds: float, **more: Any) -> dict[str, Any]:
@@ -55,18 +56,42 @@ def test_the_queue_has_all_questions_in_order_with_at_most_90_seconds_each() -> 
     assert [int(id.partition(": ")[0]) for id in rehearsed] == list(QUESTIONS)
 
 
-def test_questions_about_predictions_name_subjects_that_are_written_down() -> None:
-    assert set(questions.written(1)) == set(questions.SUBJECTS)
-    steps = {step.id for step in questions.steps(ON_A_GPU)}
-    assert all(f"3: {subject}" in steps for subject in questions.written(3))
-    assert sum(id.startswith("2: ") for id in steps) == 3
+@pytest.mark.parametrize("machine", questions.CARD_BYTES)
+def test_questions_about_predictions_name_subjects_that_are_written_down(machine: str) -> None:
+    assert set(questions.written(1, machine)) == set(questions.SUBJECTS)
+    steps = {step.id for step in questions.steps(dataclasses.replace(ON_A_GPU, machine=machine))}
+    assert all(f"3: {subject}" in steps for subject in questions.written(3, machine))
+    assert sum(id.startswith("2: ") for id in steps) == 4
+    assert sum("activation_memory_budget" in id for id in steps) == len(questions.BUDGETS)
 
 
-def test_predictions_that_need_choices_have_them_written_down() -> None:
-    assert set(questions.written_choices(3)) == set(questions.written(3))
-    fitted = {subject for subject in questions.written(2) if "fit to" in subject}
-    assert set(questions.written_choices(2)) == fitted
+@pytest.mark.parametrize("machine", questions.CARD_BYTES)
+def test_predictions_that_need_choices_have_them_written_down(machine: str) -> None:
+    assert set(questions.written_choices(3, machine)) == set(questions.written(3, machine))
+    fitted = {subject for subject in questions.written(2, machine) if "fit to" in subject}
+    assert set(questions.written_choices(2, machine)) == fitted
     assert len(fitted) == 1
+
+
+def test_a_gpu_without_predictions_is_told_how_to_write_them() -> None:
+    steps = list(questions.steps(dataclasses.replace(ON_A_GPU, machine="A100")))
+    missing = [step for step in steps if step.id.endswith(": predictions")]
+    assert [step.id for step in missing] == ["2: predictions", "3: predictions"]
+    for step in missing:
+        with pytest.raises(RunError, match=r"benchmarks\.gpu\.predictions --machine NAME [23]`.*legal: H100, H200"):
+            step.act({})
+
+
+def test_a_point_of_pytorch_that_is_lower_and_faster_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = {"measured_peak_bytes": 80, "step_s": 0.9}
+    monkeypatch.setattr(questions.training, "run_with_budget", lambda *_: dict(theirs))
+    monkeypatch.setattr(questions, "_long", lambda *_: SimpleNamespace(program=SimpleNamespace(build=None)))
+    step = next(step for step in questions.steps(ON_A_GPU) if "activation_memory_budget 0.9" in step.id)
+    ours = {"3: point 0": {"measured_peak_bytes": 70, "step_s": 1.1}, "3: point 1": {"measured_peak_bytes": 90}}
+    ours["3: point 1"]["step_s"] = 1.0
+    assert step.act(ours)["wrong"] == "lower peak and shorter step than point 1"
+    ours["3: point 1"]["step_s"] = 0.8
+    assert "wrong" not in step.act(ours)
 
 
 def test_a_step_gets_the_results_of_its_own_question_only() -> None:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from workbench.analysis.cost.machines import MACHINES
 from workbench.errors import Advice, DeviceError, RunError, suggest_names
 from workbench.gpu_check import page
 from workbench.gpu_check.execute_steps import AGAIN, LATE, LEFT
@@ -108,7 +109,14 @@ def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
                 "rehearse=True runs all parts on the CPU", "--rehearse runs all parts on the CPU, with small programs"
             ),
         )
-    return Conditions(device="cuda", executor=devices.default_executor("cuda"), rehearse=False, folder=folder)
+    attached = torch.cuda.get_device_name()
+    return Conditions(
+        device="cuda",
+        executor=devices.default_executor("cuda"),
+        rehearse=False,
+        folder=folder,
+        machine=next((name for name in MACHINES if name in attached), ""),
+    )
 
 
 def checked_machine(conditions: Conditions) -> str:

@@ -30,12 +30,15 @@ class Conditions:
         are made if nvFuser is installed.
     folder : Path
         Folder of the check, with the files of its parts.
+    machine : str
+        Name of the GPU in `workbench.analysis.cost.machines.MACHINES`; empty for another GPU and for a rehearsal.
     """
 
     device: str
     executor: str
     rehearse: bool
     folder: Path
+    machine: str = ""
 
     def size[T](self, real: T, rehearsed: T) -> T:
         """Return `rehearsed` in a rehearsal, and `real` on a GPU."""

@@ -15,7 +15,7 @@ from workbench import programs
 from workbench.compiler import api
 from workbench.compiler.planner import kernel_identity
 from workbench.errors import ChoiceError, PlanError, RunError
-from workbench.gpu_check.parts import time_spent
+from workbench.gpu_check.parts import real_models, time_spent
 from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import accuracy, tensor_diff
 from workbench.runs.measure.accuracy import Parts, Stepper
@@ -38,6 +38,8 @@ _SETTINGS: dict[str, dict[str, str]] = {
 _REHEARSED = ("mlp",)
 _NOT_HELD = ("checkpoint_dropout", "lost_update", "swap", "return_source", "two_destinations")
 """Programs for which unmodified Thunder gives wrong results, and therefore cannot be the reference."""
+_REAL = ("gpt2", "resnet18")
+"""Factories of `workbench.gpu_check.parts.real_models`."""
 _MOST_AT_ONCE = 6
 _RANDOM_SHARE = 3
 """Every third set of choices is for a random program."""
@@ -46,7 +48,7 @@ _RANDOM_SHARE = 3
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Yield a step for each set of choices, then a step that sums up the results. The programs take turns."""
     count = conditions.size(SETS, SETS_REHEARSED)
-    named = _REHEARSED if conditions.rehearse else tuple(_built_in_names())
+    named = _REHEARSED if conditions.rehearse else (*_built_in_names(), *(real_models.named(each) for each in _REAL))
     drawn = random_programs()
     for i in range(count):
         if drawn is not None and i % _RANDOM_SHARE == _RANDOM_SHARE - 1:
@@ -55,7 +57,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
             name = f"random program {i // (2 * _RANDOM_SHARE)}"
         else:
             program = named[i // 4 % len(named)]
-            subject, name = functools.partial(_built_in_subject, conditions, program), program
+            subject, name = functools.partial(_built_in_subject, conditions, program), program.rpartition(":")[2]
         yield CheckStep(f"{i} {name}", functools.partial(_run_choices, subject, i), first=i < FIRST)
     yield CheckStep("all", lambda known: _sum(known, drawn is not None))
 
@@ -117,7 +119,7 @@ def _built_in_subject(conditions: Conditions, name: str) -> Subject:
     with time_spent.timed(time_spent.OPENING):
         bench = workbench.open(
             name, device=conditions.device, executor=conditions.executor, settings=_SETTINGS.get(name, {}),
-            capture="interpreter",
+            capture="dynamo" if real_models.is_named(name) else "interpreter",
         )  # fmt: skip
     return Subject(bench, bench.program.build)
 

@@ -18,7 +18,18 @@ from typing import Any
 
 from workbench.bench import Workbench
 from workbench.errors import RunError
-from workbench.gpu_check.parts import choices, depth, large_layers, launches, main_job, marked_tests, optimizers, runs
+from workbench.gpu_check.parts import (
+    choices,
+    depth,
+    large_layers,
+    launches,
+    main_job,
+    marked_tests,
+    optimizers,
+    real_models,
+    runs,
+    training,
+)
 from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.gpu_check.parts.large_layers import LLAMA_7B
 from workbench.gpu_check.parts.part_list import RESULTS
@@ -33,8 +44,14 @@ PREDICTIONS, CHOICES = RESULTS / "gpu_predictions.csv", RESULTS / "gpu_choices.j
 """Files with predictions and their choices, which ``benchmarks.gpu.predictions`` wrote before any measurement. Only a
 checkout has these files.
 """
+EVERY_GPU = ""
+"""Value of the column ``machine`` for predictions that hold on each GPU of the planned kind."""
+BUDGETS = (0.9, 0.7, 0.5)
+"""Settings of PyTorch's `activation_memory_budget` in question 3."""
 
 LONG_TOKENS = 16384
+CARD_BYTES: Mapping[str, int] = {"H100": 79 << 30, "H200": 138 << 30}
+"""Approximate bytes of memory that PyTorch can use, for each GPU with predictions: cards with 80 GB and 141 GB."""
 SUBJECTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mlp": ("mlp", {}),
     **{
@@ -49,32 +66,13 @@ SUBJECTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         )
         for layers in (1, 2)
     },
-    "GPT-2, 2 layers": (f"{__file__}:gpt2", {}),
-    "ResNet-18": (f"{__file__}:resnet18", {}),
+    "GPT-2, 2 layers": (real_models.named("gpt2"), {}),
+    "ResNet-18": (real_models.named("resnet18"), {}),
 }
 """Programs of question 1: a name or file for `workbench.open`, and settings."""
 _RESERVED_SUBJECTS = ("GPT-2, 2 layers", "7B shapes, 1 layer, 4096 tokens", "ResNet-18")
 _REHEARSED_SUBJECT = "mlp"
 _REHEARSED_STEPS = 1
-
-
-def gpt2() -> Any:
-    """Return Hugging Face's GPT-2 with two layers of its published width, and its inputs."""
-    import torch
-    import transformers
-
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=2)).train()
-    ids = torch.randint(0, 50257, (4, 512))
-    return model, (), {"input_ids": ids, "labels": ids}
-
-
-def resnet18() -> Any:
-    """Return torchvision's ResNet-18 with random weights, and its input."""
-    import torch
-    import torchvision
-
-    model = torch.nn.Sequential(torchvision.models.resnet18(), torch.nn.LogSoftmax(-1))
-    return model.train(), (torch.randn(16, 3, 224, 224),)
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
@@ -97,34 +95,37 @@ def _of_question(conditions: Conditions, id: str, act: Callable[[Known], Figures
     number = id.partition(": ")[0]
     mine = {name.partition(": ")[2]: its for name, its in known.items() if name.startswith(f"{number}: ")}
     figures = act(mine)
-    return figures if conditions.rehearse else beside_written(id, figures)
+    return figures if conditions.rehearse else beside_written(id, figures, conditions.machine)
 
 
-def written(question: int) -> dict[str, dict[str, float]]:
-    """Return the figures that were predicted before any measurement, by subject; empty without a checkout."""
+def written(question: int, machine: str) -> dict[str, dict[str, float]]:
+    """Return the figures that were predicted for a machine before any measurement, by subject.
+
+    The result is empty without a checkout, or if nothing was predicted for this machine.
+    """
     found: dict[str, dict[str, float]] = {}
-    for row in _rows():
+    for row in _rows(machine):
         if row["question"] == str(question):
             found.setdefault(row["subject"], {})[row["figure"]] = float(row["predicted"])
     return found
 
 
-def _rows() -> list[dict[str, str]]:
+def _rows(machine: str) -> list[dict[str, str]]:
     if not PREDICTIONS.exists():
         return []
     with PREDICTIONS.open() as file:
-        return list(csv.DictReader(file))
+        return [row for row in csv.DictReader(file) if row["machine"] in (EVERY_GPU, machine)]
 
 
-def written_choices(question: int) -> dict[str, dict[str, str]]:
-    """Return the choices that belong to predictions, by subject; empty without a checkout."""
-    found: dict[str, dict[str, dict[str, str]]] = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
-    return found.get(str(question), {})
+def written_choices(question: int, machine: str) -> dict[str, dict[str, str]]:
+    """Return the choices that belong to predictions for a machine, by subject; empty without a checkout."""
+    found: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
+    return found.get(str(question), {}).get(machine, {})
 
 
-def beside_written(step: str, figures: Figures) -> Figures:
+def beside_written(step: str, figures: Figures, machine: str) -> Figures:
     """Return a step's figures and its predictions; also the faults, such as a peak that differs from its prediction."""
-    before = {row["figure"]: float(row["predicted"]) for row in _rows() if row["step"] == step}
+    before = {row["figure"]: float(row["predicted"]) for row in _rows(machine) if row["step"] == step}
     found = {**figures, **{f"written {name}": value for name, value in before.items()}}
     faults = [figures.get(WRONG, "")]
     peak_bytes, measured = before.get("peak_bytes"), figures.get("measured_peak_bytes")
@@ -151,7 +152,9 @@ def _beyond_the_card(conditions: Conditions) -> Iterator[CheckStep]:
     if conditions.rehearse:
         yield CheckStep("a stack, recomputed", functools.partial(_chosen, conditions, 2, "", 1, {}))
         return
-    for subject, figures in written(2).items():
+    if not written(2, conditions.machine):
+        yield CheckStep("predictions", functools.partial(_miss_predictions, 2))
+    for subject, figures in written(2, conditions.machine).items():
         if "peak_bytes" in figures:
             layers = int(subject.split(", ")[2].split()[0])
             if "without choices" in subject:
@@ -159,6 +162,17 @@ def _beyond_the_card(conditions: Conditions) -> Iterator[CheckStep]:
             else:
                 act = functools.partial(_chosen, conditions, 2, subject, layers, None)
             yield CheckStep(subject, act)
+            if subject in written_choices(2, conditions.machine):
+                plain = functools.partial(_train, conditions, subject, layers)
+                yield CheckStep(f"{subject}, in plain Python", plain)
+
+
+def _miss_predictions(question: int, _: Known) -> Figures:
+    raise RunError(
+        f"question {question} compares this GPU with predictions, and none are written down for it: in a checkout, run "
+        f"`python -m benchmarks.gpu.predictions --machine NAME {question}` with the GPU's name; legal: "
+        f"{', '.join(CARD_BYTES)}"
+    )
 
 
 def _long(conditions: Conditions, layers: int, made: Mapping[str, str] | None = None) -> Workbench:
@@ -189,20 +203,60 @@ def _chosen(
 ) -> Figures:
     """Run a stack of layers under the choices that are stored with the predictions for this stack."""
     if made is None:
-        made = written_choices(question).get(subject, None if "fit" in subject or question == 3 else {})
-        if made is None:
-            raise RunError(
-                f"no choices are written down for {subject}: run `python -m benchmarks.gpu.predictions {question}`"
-            )
+        made = _choices_of(conditions, question, subject, None if "fit" in subject or question == 3 else {})
     return large_layers.run_bench(_long(conditions, layers, made), most_off_share=_MOST_OFF_SHARE)
+
+
+def _choices_of(
+    conditions: Conditions, question: int, subject: str, default: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
+    made = written_choices(question, conditions.machine).get(subject, default)
+    if made is None:
+        raise RunError(
+            f"no choices are written down for {subject}: run "
+            f"`python -m benchmarks.gpu.predictions --machine {conditions.machine} {question}`"
+        )
+    return made
+
+
+def _train(conditions: Conditions, subject: str, layers: int, _: Known) -> Figures:
+    """Export the choices of a stack of layers, and train the model under this config in plain Python."""
+    bench = _long(conditions, layers, _choices_of(conditions, 2, subject))
+    config = bench.export(conditions.folder / "train.choices.py", overwrite=True)
+    return training.train(config, bench.program.build, bench.plan.peak_bytes, _MOST_OFF_SHARE)
 
 
 def _curve(conditions: Conditions) -> Iterator[CheckStep]:
     if conditions.rehearse:
         yield CheckStep("a point", functools.partial(_chosen, conditions, 3, "", 1, {}))
         return
-    for subject in written(3):
+    points = written(3, conditions.machine)
+    if not points:
+        yield CheckStep("predictions", functools.partial(_miss_predictions, 3))
+    for subject in points:
         yield CheckStep(subject, functools.partial(_chosen, conditions, 3, subject, 2, None))
+    for budget in BUDGETS:
+        yield CheckStep(
+            f"PyTorch's activation_memory_budget {budget:g}", functools.partial(_budget, conditions, budget)
+        )
+
+
+def _budget(conditions: Conditions, budget: float, known: Known) -> Figures:
+    """Run the program of the curve under torch.compile with a budget. It is wrong if it is better than a point of ours.
+
+    Better: it has both a lower peak and a shorter step.
+    """
+    build = _long(conditions, conditions.size(2, 1)).program.build
+    figures = training.run_with_budget(budget, build)
+    beaten = [
+        subject
+        for subject, ours in known.items()
+        if "point" in subject
+        and ours.get("measured_peak_bytes")
+        and figures["measured_peak_bytes"] < ours["measured_peak_bytes"]
+        and figures["step_s"] < ours["step_s"]
+    ]
+    return {**figures, **({WRONG: f"lower peak and shorter step than {'; '.join(beaten)}"} if beaten else {})}
 
 
 def _depths(conditions: Conditions) -> Iterator[CheckStep]:
