@@ -17,14 +17,17 @@ import workbench
 from tests.models import zoo
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.compiler import api
+from workbench.compiler.frontend.graph_breaks import parts_of
 from workbench.core.config import Config
 from workbench.errors import ChoiceError
 from workbench.runs.log.tensor_error import TensorError
-from workbench.runs.measure import accuracy, memory_meter
+from workbench.runs.measure import accuracy, memory_meter, part_times
 from workbench.runs.measure.tensor_diff import RecordedTensor, compare_tensors
 
 STEPS = 3
 """Number of training steps that are compared with the reference."""
+_TIMED_S = 1.0
+"""Seconds after which no further step with timers begins."""
 _SHARE = 1e-3
 """Allowed difference of a tensor after training steps, as a share of its largest element. Differences add up."""
 
@@ -66,6 +69,8 @@ class Outcome:
     unstable : str
         The training step from which nothing is compared, because float32 itself is unstable there; empty if there is
         none.
+    coverage : float
+        Measured share of a step's time that planned parts take; 1 for a program of one graph.
     """
 
     capture: str
@@ -85,6 +90,7 @@ class Outcome:
     worst: str
     trained: str
     unstable: str
+    coverage: float
 
 
 def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
@@ -197,6 +203,12 @@ def train(build: Callable[[], accuracy.Parts], config: Config) -> Training:
     return Training()
 
 
+def _coverage(stepper: accuracy.Stepper, compiled: Any) -> float:
+    """Return the measured share of a step's time that planned parts take; 1 for a program of one graph."""
+    parts = parts_of(compiled)
+    return 1.0 if parts is None else part_times.measure(stepper, parts, {}, _TIMED_S, time.perf_counter).planned_share
+
+
 def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, Any]], None] = lambda _: None) -> Outcome:
     """Try a model of the zoo on the CPU with `choices` random choices.
 
@@ -228,19 +240,21 @@ def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, An
     again = workbench.open(module, *args, config=config, **kwargs)
     texts = [[plan.text() for plan in _plans(each)] for each in (again, bench)]
     replayed = texts[0] == texts[1] and again.choices == bench.choices
-    stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
+    compiled = config.jit(module)
+    stepper = accuracy.Stepper(module, args, kwargs, compiled)
     checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture=config.capture)
     stepper.step()  # some models change their configuration in the first call, so this call captures them again
     training = train(build, config)
     # If the parts change from call to call, only the peak of each part is known: the largest is a lower bound.
     memory = bench.memory if isinstance(bench, PartsBench) else None
     one_part = bench.largest_peak_bytes if isinstance(bench, PartsBench) else bench.plan.peak_bytes
+    measured_bytes = memory_meter.measure_peak(stepper).measured_peak_bytes
     return Outcome(
         **opened,
         choices=len(bench.choices),
         predicted_bytes=one_part if memory is None else memory.peak_bytes,
         at_least=isinstance(bench, PartsBench) and (memory is None or memory.at_least),
-        measured_bytes=memory_meter.measure_peak(stepper).measured_peak_bytes,
+        measured_bytes=measured_bytes,
         replayed=replayed,
         accurate=checked.ok,
         against=checked.against,
@@ -248,4 +262,5 @@ def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, An
         worst=str(checked.worst),
         trained=training.differs,
         unstable=training.unstable,
+        coverage=_coverage(stepper, compiled),
     )
