@@ -11,11 +11,8 @@ program. Thunder's set order can happen to be this order, so the traces stay val
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import torch
 
 from workbench.compiler.interop.thread_patches import PatchTarget, replace_function
 from workbench.compiler.interop.thunder_api import (
@@ -79,70 +76,23 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
     return [variableify(proxy) for proxy in proxies if isinstance(proxy, TensorProxy)]
 
 
-def _arguments_by_memory(trace: Any, groups: list[list[int]]) -> tuple[list[list[int]], list[set[Any]]]:
-    """Divide the groups of arguments that share a storage.
+def _inputs_by_memory(trace: Any, groups: list[list[int]]) -> list[set[Any]]:
+    """Return the inputs of each storage, and mark the statements that read another input in unmodified Thunder.
 
-    Thunder takes arguments of one storage with equal numbers of elements for the same tensor, even if they are
-    different parts of the storage. It also groups all empty tensors, because all of them have the null address.
-
-    Returns
-    -------
-    list of list of int
-        Groups of arguments that are the same tensor.
-    list of set of Variable
-        Sets of arguments that overlap in memory, without being the same tensor.
+    Thunder compiles for the storages of inputs, not for their places in a storage. A later call can have other places.
+    Therefore, each input of a storage may overlap each other input. Thunder instead reads the first input of a storage
+    for all inputs with as many elements. It also groups all empty tensors, because all of them have the null address.
     """
     arguments, _ = tree_flatten((trace.args, trace.kwargs))
-    empty = {at for at, argument in enumerate(arguments) if isinstance(argument, TensorProxy) and 0 in argument.shape}
-    values = _values_of_call()
-    same, overlapping = list[list[int]](), list[set[Any]]()
+    found = []
     for group in groups:
-        kept = [at for at in group if at not in empty and at < len(arguments)]
-        if any(at >= len(values) or not isinstance(values[at], torch.Tensor) for at in kept):
-            same.append(kept)
-            continue
-        equal: dict[Any, list[int]] = {}
-        for at in kept:
-            equal.setdefault(_layout(values[at]), []).append(at)
-        same += [each for each in equal.values() if len(each) > 1]
-        leaders = sorted((each[0] for each in equal.values()), key=lambda at: values[at].data_ptr())
-        moved = {arguments[at].name for each in list(equal.values())[1:] for at in each}
-        if len(equal) > 1:
-            readers = (b for b in trace.bound_symbols if moved.intersection(p.name for p in b.flat_proxy_args))
-            corrections.mark(filter(is_statement, readers), corrections.PARTS)
-        end = -1
-        for at in leaders:
-            if values[at].data_ptr() < end:
-                overlapping[-1].add(variableify(arguments[at]))
-            else:
-                overlapping.append({variableify(arguments[at])})
-            end = max(end, _end(values[at]))
-    return same, [each for each in overlapping if len(each) > 1]
-
-
-def _values_of_call() -> list[Any]:
-    """Return the tensors for which Thunder compiles now; no tensors if Thunder does not compile for a call.
-
-    Thunder passes on only which arguments share a storage, so read the frame of its function.
-    """
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code.co_name == "get_computation_and_inputs":
-            return list(tree_flatten((frame.f_locals["args"], frame.f_locals["kwargs"]))[0])
-    return []
-
-
-def _layout(tensor: torch.Tensor) -> Any:
-    """Return what two arguments of one storage have in common if Thunder may read one for the other."""
-    shape = tensor.numel() if tensor.is_contiguous() else (tensor.shape, tensor.stride())
-    return tensor.data_ptr(), tensor.dtype, shape
-
-
-def _end(tensor: torch.Tensor) -> int:
-    """Return the address after the last element of a tensor."""
-    last = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr() + (last + 1) * tensor.element_size()
+        given = [arguments[at] for at in group if at < len(arguments)]
+        kept = [each for each in given if isinstance(each, TensorProxy) and 0 not in each.shape]
+        exchanged = {each.name for each in kept[1:] if update_aliases._can_be_reshaped(kept[0], each)}
+        readers = (b for b in trace.bound_symbols if exchanged.intersection(p.name for p in b.flat_proxy_args))
+        corrections.mark(filter(is_statement, readers), corrections.PARTS)
+        found.append(set(_tensors(kept)))
+    return [group for group in found if len(group) > 1]
 
 
 def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list[int]]) -> Any:
@@ -150,9 +100,8 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
     in_place, makes_view = update_aliases._is_inplace_op, update_aliases._is_view_creation_op
     if not any(map(in_place, computation_trace.bound_symbols)):
         return computation_trace
-    same, overlapping = _arguments_by_memory(computation_trace, alias_tensor_indices)
-    trace, groups = update_aliases.replace_args_with_alias_map(computation_trace, same)
-    groups = [*groups, *overlapping]
+    trace = computation_trace
+    groups = _inputs_by_memory(trace, alias_tensor_indices)
     encountered: set[Any] = set().union(*groups)
     groups = _inplace_results(_group_by_memory(trace, groups), trace)
     viewed: set[Any] = set().union(*groups)

@@ -336,10 +336,10 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "uint8",
     ),
     "update_aliases": (
+        "_can_be_reshaped",
         "_get_new_aliases",
         "_is_inplace_op",
         "_is_view_creation_op",
-        "replace_args_with_alias_map",
     ),
     "interpreter": (
         "extract_code",

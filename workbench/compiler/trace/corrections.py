@@ -76,7 +76,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     ),
     ALIASES: ("misses a write through an alias of the same memory", "repeats the missed write"),
     PARTS: (
-        "takes two inputs that are different parts of one memory for the same tensor if the program writes in place",
+        "takes two inputs of one memory with equally many elements for the same tensor if the program writes in place",
         "reads each input",
     ),
     UNREAD: ("moves a write into the backward if nothing reads the memory afterwards", "omits the write"),
