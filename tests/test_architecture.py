@@ -17,6 +17,7 @@ from workbench.core.lever import all_levers
 ROOT = Path(workbench.__file__).parent
 
 ORDER = [
+    "version",
     "errors",
     "util",
     "interop",

@@ -148,6 +148,12 @@ def test_pages_name_the_supported_versions_of_pytorch() -> None:
     assert {"README.md", "upgrading.md"} <= dict(named).keys()
 
 
+def test_the_changelog_and_the_citation_name_the_same_version() -> None:
+    newest = re.search(r"^## \[(\d+\.\d+\.\d+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert (newest and newest[1]) == (cited and cited[1]) is not None
+
+
 def test_names_of_a_bench_on_the_pages_exist() -> None:
     texts = [*pages(), ROOT / "README.md"]
     used = {(page.name, name) for page in texts for name in re.findall(r"(?<![.\w])bench\.([a-z_]+)", page.read_text())}

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,21 +52,25 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("build")
     bin_dir = new_environment(home / "environment")
     assert CONSTRAINTS.exists()
-    command = [bin_dir / "python", "-m", "pip", "install", "-q", "-c", CONSTRAINTS, "hatchling"]
+    command = [bin_dir / "python", "-m", "pip", "install", "-q", "-c", CONSTRAINTS, "hatchling", "hatch-vcs"]
     try:
         run(*command)
     except AssertionError as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(f"hatchling cannot be installed: {error}")
-    hatchling, made = [bin_dir / "python", "-m", "hatchling", "build"], home / "dist"
-    run(*hatchling, "-t", "wheel", "-t", "sdist", "-d", made, cwd=ROOT)
+    made = home / "dist"
+    run(*hatchling(made), "build", "-t", "wheel", "-t", "sdist", "-d", made, cwd=ROOT)
     (sdist,) = made.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(home / "sdist", filter="data")
     (source,) = (home / "sdist").iterdir()
-    run(*hatchling, "-t", "wheel", "-d", made / "again", cwd=source)
+    run(*hatchling(made), "build", "-t", "wheel", "-d", made / "again", cwd=source)
     return made
+
+
+def hatchling(dist: Path) -> tuple[str | Path, ...]:
+    return dist.parent / "environment" / "bin" / "python", "-m", "hatchling"
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +99,23 @@ def test_the_sdist_makes_the_same_wheel(dist: Path) -> None:
     (wheel,), (again,) = dist.glob("*.whl"), (dist / "again").glob("*.whl")
     assert wheel.name == again.name
     assert contents(wheel) == contents(again)
+
+
+def test_the_version_is_that_of_the_newest_tag(dist: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", clone)
+
+    def version() -> str:
+        return run(*hatchling(dist), "version", cwd=clone).strip()
+
+    run("git", "clone", "-q", "--depth=1", "--no-tags", ROOT.as_uri(), clone)
+    assert re.fullmatch(r"0\.1\.dev1\+g[0-9a-f]+", version())
+    run(*git, "tag", "v3.2.1")
+    assert version() == "3.2.1"
+    run(*git, "commit", "-q", "--allow-empty", "-m", "later")
+    assert re.fullmatch(r"3\.2\.2\.dev1\+g[0-9a-f]+", version())
+    shutil.rmtree(clone / ".git")
+    assert version() == "0.0"
 
 
 def test_the_doctor_finds_everything_that_is_essential(bin_dir: Path, person: dict[str, Any]) -> None:

@@ -1,11 +1,14 @@
 """`import workbench` is fast: heavy packages are imported only when they are first used."""
 
+import importlib.metadata
+import runpy
 import subprocess
 import sys
 
 import pytest
 
 import workbench as wb
+from workbench import version
 
 HEAVY = ("thunder", "torch", "numpy", "ipywidgets", "anywidget", "bokeh", "IPython", "nvfuser_direct", "typer")
 
@@ -78,6 +81,16 @@ def test_opening_needs_no_widgets() -> None:
 def test_every_listed_name_exists(name: str) -> None:
     assert getattr(wb, name).__module__.startswith("workbench.")
     assert name in dir(wb)
+
+
+def test_the_version_is_that_of_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wb.__version__ == importlib.metadata.version("thunder-workbench")
+
+    def not_installed(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", not_installed)
+    assert runpy.run_path(version.__file__)["__version__"] == "0.0"
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         WorkbenchError,
     )
     from workbench.programs import Program
+    from workbench.version import __version__ as __version__
 
 __all__ = [
     "ChoiceError",
@@ -59,7 +60,7 @@ _ROOMS = {
     "open": "bench",
 }
 
-__getattr__ = attributes(__name__, {name: _ROOMS.get(name, "errors") for name in __all__})
+__getattr__ = attributes(__name__, {"__version__": "version", **{name: _ROOMS.get(name, "errors") for name in __all__}})
 
 
 def __dir__() -> list[str]:

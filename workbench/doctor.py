@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 import re
@@ -22,6 +23,7 @@ from packaging.version import Version
 from workbench.core.executor import why_no_nvfuser
 from workbench.summary import human_bytes
 from workbench.util.cuda_driver import attached_gpus
+from workbench.version import __version__
 
 CHROMIUM_VARIABLE = "WORKBENCH_CHROMIUM"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -59,6 +61,7 @@ def examine() -> tuple[Check, ...]:
     """
     required = required_versions()
     return (
+        _workbench(),
         _python(),
         _package("PyTorch", "torch", required, essential=True),
         _package("Thunder", "lightning-thunder", required, essential=True),
@@ -80,6 +83,16 @@ def examine() -> tuple[Check, ...]:
 def all_essential(checks: Iterable[Check]) -> bool:
     """Return whether all essential packages are present, in versions that the workbench supports."""
     return all(check.ok for check in checks if check.essential)
+
+
+def _workbench() -> Check:
+    try:
+        direct_url = importlib.metadata.distribution("thunder-workbench").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return Check("Workbench", True, __version__, "not installed, but imported from a folder")
+    editable = json.loads(direct_url or "{}").get("dir_info", {}).get("editable")
+    note = "a checkout, with the version that it had when it was installed" if editable else ""
+    return Check("Workbench", True, __version__, note)
 
 
 def _python() -> Check:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.needs import needs_nvfuser
-from workbench import Config, cli, doctor, load
+from workbench import Config, __version__, cli, doctor, load
 from workbench.cli import entry
 from workbench.errors import RunError
 from workbench.util.cuda_driver import Gpu, attached_gpus
@@ -91,6 +91,7 @@ def test_doctor_reports_the_environment(call: Call) -> None:
     status, out, _ = call("doctor")
     assert status == 0
     for name in (
+        "Workbench",
         "Python",
         "PyTorch",
         "Thunder",
@@ -116,6 +117,29 @@ def test_doctor_fails_if_an_essential_part_has_another_version(
     status, out, _ = call("doctor", "--json")
     thunder = next(check for check in json.loads(out)["checks"] if check["name"] == "Thunder")
     assert (status, thunder["ok"], thunder["note"]) == (1, False, f"the workbench is made for {note}")
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "note"),
+    [
+        (None, ""),
+        ('{"url": "file:///x.whl", "archive_info": {}}', ""),
+        ('{"url": "file:///x", "dir_info": {"editable": true}}', "a checkout, with the version that it had"),
+    ],
+)
+def test_doctor_names_the_version_of_the_workbench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct_url: str | None, note: str
+) -> None:
+    folder = tmp_path / "thunder_workbench-0.1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: thunder-workbench\nVersion: 0.1.0\n")
+    if direct_url is not None:
+        (folder / "direct_url.json").write_text(direct_url)
+    monkeypatch.syspath_prepend(tmp_path)
+    check = doctor.examine()[0]
+    assert (check.name, check.ok, check.found) == ("Workbench", True, __version__)
+    assert check.note.startswith(note)
+    assert bool(check.note) == bool(note)
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -54,6 +54,29 @@ def test_other_versions_give_one_warning(config: Config) -> None:
     assert said(lambda: jitted(torch.ones(4))) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "here", "same"),
+    [
+        ("0.1.0", "0.1.dev3000+gf123456", True),
+        ("0.1.dev3000+gf123456", "0.1.dev3001+g0123456.d20261128", True),
+        ("0.1.0", "0.1.1.dev1+gf123456", False),
+        ("0.1.0", "0.0", False),
+        ("not a version", "0.1.0", False),
+    ],
+)
+def test_versions_of_the_workbench_between_two_tags_count_as_one(
+    config: Config, monkeypatch: pytest.MonkeyPatch, version: str, here: str, same: bool
+) -> None:
+    made = dataclasses.replace(config, versions={**config.versions, "thunder-workbench": version})
+    monkeypatch.setattr(
+        "workbench.core.config.installed_versions", lambda: {**installed_versions(), "thunder-workbench": here}
+    )
+    assert (made.differences(config.fingerprint) == "") is same
+    # Versions of Thunder between two releases are the ones that people install.
+    of_thunder = dataclasses.replace(config, versions={**config.versions, "lightning-thunder": "0.2.7.dev20260101"})
+    assert "made with lightning-thunder 0.2.7.dev20260101" in of_thunder.differences(config.fingerprint)
+
+
 def test_another_program_gives_a_warning(config: Config) -> None:
     (message,) = said(lambda: wb.open(g, torch.ones(3), config=config))
     assert message.startswith(

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from workbench.core.executor import executor_names
 from workbench.core.lever import lever_of
 from workbench.errors import Advice, ConfigError, one_line, short_repr, suggest_names
@@ -199,7 +201,7 @@ class Config:
         found = [
             f"made with {one_line(package)} {one_line(version)}, here {here.get(package, 'not installed')}"
             for package, version in sorted(self.versions.items())
-            if here.get(package) != version
+            if not _same_version(package, here.get(package, ""), version)
         ]
         if self.fingerprint and self.fingerprint != fingerprint:
             found.insert(
@@ -420,6 +422,17 @@ def installed_versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return versions
+
+
+def _same_version(package: str, here: str, version: str) -> bool:
+    """Return whether two versions are equal. Versions of the workbench between two git tags count as the later one."""
+    if here == version or package != "thunder-workbench":
+        return here == version
+    try:
+        one, other = Version(here), Version(version)
+    except InvalidVersion:
+        return False
+    return Version(one.base_version) == Version(other.base_version)
 
 
 def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
