@@ -4,15 +4,18 @@
 # make quick  run the tests that take no browser, no worker process and no compiler, with what is set up
 #
 # All but `make quick` begin with `make setup`, which makes .venv and does nothing the second time. TORCH=2.12 chooses
-# another PyTorch, with the versions of constraints/torch-2.12.txt, in an environment of its own, .venv-2.12.
+# another PyTorch, with the versions of constraints/torch-2.12.txt, in an environment of its own, .venv-2.12. CPU=1 chooses
+# PyTorch's CPU build, which has no CUDA libraries and no nvFuser, in .venv-cpu.
 
 # The tested PyTorch that `make setup` installs. Its environment is .venv.
 DEFAULT_TORCH := 2.10
 TORCH ?= $(DEFAULT_TORCH)
 CONSTRAINTS := constraints/torch-$(TORCH).txt
-VENV := .venv$(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
+CPU ?=
+OTHER_TORCH := $(filter-out $(DEFAULT_TORCH),$(TORCH))
+VENV := .venv$(if $(OTHER_TORCH),-$(TORCH))$(if $(CPU),-cpu)
 # With nvFuser where there is a wheel of it for this PyTorch.
-EXTRAS = lab,$(shell grep -qs '^nvfuser-' $(CONSTRAINTS) && echo nvfuser,)test
+EXTRAS = lab,$(if $(CPU),,$(shell grep -qs '^nvfuser-' $(CONSTRAINTS) && echo nvfuser,))test
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.workbench-setup
 SHELL := /bin/bash
@@ -37,6 +40,7 @@ help:
 	@echo "make long    those that take long, further cases     (likewise; CI does an eighth)"
 	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing, but for another TORCH)"
 	@echo "               with TORCH=2.12, tests run with that PyTorch, in .venv-2.12   (constraints/ has the versions)"
+	@echo "               with CPU=1, PyTorch's CPU build, in .venv-cpu"
 	@echo "make gpu-check  all there is to learn about a GPU   (GPU_ARGS=... for thunder-workbench gpu-check)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  what ruff can mend, mended"
@@ -45,17 +49,17 @@ help:
 	@echo "make extensions  build widgets and JupyterLab extensions anew (needs Node; what is built is in the repository)"
 	@echo "make docs    docs/ as pages in build/docs; a warning or a broken link is an error"
 	@echo "make setup   only .venv"
-	@echo "make clean   remove .venv"
+	@echo "make clean   remove .venv                            (or the environment of TORCH=..., CPU=1)"
 
 setup: $(STAMP)
 
 # `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it. Without uv,
 # pip installs uv into the environment, because uv takes seconds where pip takes minutes; without that, pip does it all.
-# The installation copies the extensions' bundles.
+# With CPU=1 only uv will do, which finds the CPU builds. The installation copies the extensions' bundles.
 $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
-	echo "make setup: PyTorch and its CUDA libraries take 6 to 9 GB in $(VENV)"; \
-	what=(--constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'); \
+	echo "make setup: PyTorch $(if $(CPU),without,and its) CUDA libraries$(if $(CPU),, take 6 to 9 GB) in $(VENV)"; \
+	what=(--constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]' $(if $(CPU),--torch-backend cpu)); \
 	if uv --version >/dev/null 2>&1; then \
 	    [ -x $(BIN)/python ] || uv venv --python 3.12 $(VENV); \
 	    uv pip install --python $(BIN)/python "$${what[@]}"; \
@@ -68,7 +72,7 @@ $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extens
 	    $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip; \
 	    { $(BIN)/python -m pip install --quiet uv \
 	        && $(BIN)/uv pip install --python $(BIN)/python "$${what[@]}"; } \
-	        || $(BIN)/python -m pip install "$${what[@]}"; \
+	        || { [ -z "$(CPU)" ] && $(BIN)/python -m pip install "$${what[@]}"; }; \
 	fi
 	@touch $@
 
@@ -97,7 +101,7 @@ long: setup browser
 	HYPOTHESIS_PROFILE=long $(PYTEST) -m "long or drawn" $(PYTEST_ARGS) $(TESTS)
 
 # The environment of another PyTorch is set up first, as nothing else makes it.
-quick: $(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),setup)
+quick: $(if $(OTHER_TORCH)$(CPU),setup)
 	@[ -x $(BIN)/python ] || { echo "make quick: no $(VENV); make setup makes it" >&2; exit 1; }
 	$(PYTEST) -m "not slow and not browser and not long" $(PYTEST_ARGS) $(TESTS)
 
