@@ -16,6 +16,7 @@ from torch.nn import functional
 from tests.trial_counts import beyond
 from workbench.compiler.frontend import dynamo_session
 from workbench.compiler.interop import dynamo_patches, dynamo_stance, fake_gpu
+from workbench.compiler.interop.thread_patches import ThreadPatches
 from workbench.compiler.interop.thunder_api import sdpaex, thunder
 from workbench.compiler.interop.torch_versions import SETTINGS_PER_THREAD
 from workbench.interop.torch_private import (
@@ -112,6 +113,44 @@ def test_each_thread_in_a_context_has_the_settings_of_the_workbench(change: Cont
             thread.join()
     assert inside == [inside[0]] * 3
     assert inside[0] != before == settings()
+
+
+@pytest.mark.parametrize(
+    ("change", "patches"),
+    [
+        (
+            dynamo_session.dynamo_settings,
+            (dynamo_patches.global_names_of_functions, dynamo_patches.settings_told_without_functions),
+        ),
+        (dynamo_session.run_uncompiled_after_errors, (dynamo_patches.graph_breaks_at_failures,)),
+    ],
+)
+def test_each_thread_in_a_context_has_the_patches_of_the_workbench(
+    change: Context, patches: tuple[ThreadPatches, ...]
+) -> None:
+    """Otherwise the second of two captures at the same time would be traced without these patches."""
+
+    def values() -> set[Any]:
+        return {each.value for each in patches}
+
+    def other() -> None:
+        with change():
+            inside.append(values())
+            entered.set()
+            assert left.wait(60)
+        inside.append(values())
+
+    inside: list[set[Any]] = []
+    entered, left = threading.Event(), threading.Event()
+    thread = threading.Thread(target=other)
+    with change():
+        thread.start()
+        assert entered.wait(60)
+        assert values() == {True}
+    left.set()
+    thread.join()
+    assert inside == [{True}, {None}]
+    assert values() == {None}
 
 
 def test_other_threads_compile_with_value_checks() -> None:

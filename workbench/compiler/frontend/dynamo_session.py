@@ -136,7 +136,13 @@ def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     If several of these contexts are active, the highest limit applies. Since PyTorch 2.12, each thread has its own
     settings: a thread gets the highest limit of the contexts that are active when the thread enters.
     """
-    with _our_options(), _our_patches(), without_value_checks.traced():
+    with (
+        _our_options(),
+        _our_flags(),
+        dynamo_patches.global_names_of_functions(),
+        dynamo_patches.settings_told_without_functions(),
+        without_value_checks.traced(),
+    ):
         _keep_to(_limits.append, limit)
         try:
             yield
@@ -175,13 +181,12 @@ def _our_options() -> Iterator[None]:
 
 
 @shared_context
-def _our_patches() -> Iterator[None]:
-    """In this context, Dynamo has the stance, the flags and the patches that the workbench needs."""
+def _our_flags() -> Iterator[None]:
+    """In this context, Dynamo has the stance, the flags and the filters of messages that the workbench needs."""
     _FAKES.addFilter(_raised)
     _SCALARS.addFilter(_advice)
     try:
-        told = dynamo_patches.settings_told_without_functions()
-        with dynamo_stance.default_stance(), decompose_layers(), dynamo_patches.global_names_of_functions(), told:
+        with dynamo_stance.default_stance(), decompose_layers():
             yield
     finally:
         _FAKES.removeFilter(_raised)
@@ -225,7 +230,7 @@ def run_uncompiled_after_errors() -> Iterator[None]:
 
     Programs in parts are compiled in this context. They are captured in it if their tensors have values.
     """
-    with _suppressed_errors(), _quiet_failures():
+    with _suppressed_errors(), _quiet_failures(), dynamo_patches.graph_breaks_at_failures():
         yield
 
 
@@ -243,8 +248,7 @@ def _suppressed_errors() -> Iterator[None]:
 def _quiet_failures() -> Iterator[None]:
     _FRAMES.addFilter(_raised)
     try:
-        with dynamo_patches.graph_breaks_at_failures():
-            yield
+        yield
     finally:
         _FRAMES.removeFilter(_raised)
 
