@@ -18,6 +18,7 @@ from workbench.compiler import api
 from workbench.compiler.fastpath import final_claim as last_pass_module
 from workbench.compiler.fastpath.final_claim import claim_operators
 from workbench.compiler.fusion import executors as fusion
+from workbench.compiler.fusion import fusion_passes
 from workbench.compiler.fusion.fusion_passes import MemoizedPasses, Regions
 from workbench.compiler.interop.thunder_api import (
     Region,
@@ -195,6 +196,33 @@ def test_most_fusions_of_a_plan_are_reused_from_the_plan_before() -> None:
     # For a fusion that the choice does not change, both plans have the same statement objects.
     kept = {ids(bsym.subsymbols) for bsym in after} & {ids(bsym.subsymbols) for bsym in before}
     assert len(kept) > len(after) / 2
+
+
+def test_a_new_fusion_changes_the_names_of_later_fusions_only_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, other = (workbench.open("llama", layers=5, device="planned", executor="nvfuser") for _ in range(2))
+    passed: list[str] = []
+    stock = fusion_passes._remove_fusion_casts
+
+    def noted(bsym: Any, *given: Any) -> Any:
+        passed.append(bsym.sym.name)
+        return stock(bsym, *given)
+
+    able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
+    before = [bsym.sym.name for bsym in fusions(bench.plan)]
+    # Several sites of the first layer add a fusion. Take the first that does.
+    for site in able:
+        monkeypatch.setattr(fusion_passes, "_remove_fusion_casts", noted)
+        passed.clear()
+        plan = bench.plan_under({site.id: "recompute"})
+        monkeypatch.undo()
+        after = [bsym.sym.name for bsym in fusions(plan)]
+        if len(after) > len(before):
+            break
+    assert len(after) > len(before) > 3 * len(passed)
+    planned_alone = dataclasses.replace(other._captured.planned, bases=OrderedDict(), prover=None)
+    alone = dataclasses.replace(other._captured, kept=PlanMemo(), planned=planned_alone)
+    expected = outcome(lambda: api.plan(alone, {site.id: "recompute"}))
+    assert outcome(lambda: bench.plan_under({site.id: "recompute"})) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ are not fused.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -39,6 +40,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.lowering.call_normalization import draws_inside
 from workbench.compiler.trace.bsym_memo import (
+    SHARED,
     STRUCTURE,
     PlanMemo,
     Structure,
@@ -100,6 +102,18 @@ class Regions:
         statements = tuple(trace.bound_symbols)
         done, told = self._kept.get_or_make((*key, ids(statements), len(trace.names)), statements, run)
         return own_names(done), told
+
+    def number(self, bsyms: Sequence[BoundSymbol], default: int) -> int:
+        """Return the number of a region: `default` without a memo, else a number that no other region has.
+
+        Thunder counts the fusions of a trace, so a new fusion changes the names of all later fusions. With the numbers
+        of regions, the passes over these later fusions find their results of earlier plans.
+        """
+        if self._kept is None:
+            return default
+        numbers = self._kept.get_or_make("numbers of regions", None, count)
+        found: int = self._kept.get_or_make(("number", ids(bsyms)), tuple(bsyms), numbers.__next__)
+        return found
 
     def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
         """Return the structure of a region's fusion. Regions that differ only in names share one structure.
@@ -292,14 +306,18 @@ class MemoizedPasses:
         """Return the trace without common subexpressions."""
         return self.control.regions.remove_repeats(trace)
 
-    def partition(self, trace: TraceCtx) -> TraceCtx:
-        """Partition a trace into fusions as Thunder does, without rematerialization. Fusions are not callable yet."""
+    def partition(self, trace: TraceCtx) -> tuple[TraceCtx, dict[int, int]]:
+        """Partition a trace into fusions as Thunder does, without rematerialization. Fusions are not callable yet.
+
+        The name of a fusion ends in the number of its region; see `Regions.number`. Also return a map from these
+        numbers to Thunder's numbers, which count the fusions of the trace.
+        """
         executor: Any = self
         if any(bsym.sym.id is prims.PrimIDs.UNIFORM for bsym in trace.bound_symbols):
             trace = replace_uniform(trace)
         self._apart = find_hazardous_outputs(trace)
         region_of = self._region_finder(trace)
-        fused, counter = from_trace(trace), 0
+        fused, numbers = from_trace(trace), dict[int, int]()
         shapes_alone = get_compile_option(
             "nv_enable_shape_only_fusion",
             "Allow nvFuser to create Fusion with shape only operations. Defaults to False.",
@@ -313,9 +331,10 @@ class MemoizedPasses:
             if not is_region(group) or not executor.get_fuel():
                 fused.bound_symbols.extend(group)
                 continue
-            fused.bound_symbols.append(executor.fuse(region_of(group), counter))
-            counter += 1
-        return dce(self.cse(self.control.regions.remove_casts(fused)))
+            number = self.control.regions.number(group, len(numbers))
+            fused.bound_symbols.append(executor.fuse(region_of(group), number))
+            numbers[number] = len(numbers)
+        return dce(self.cse(self.control.regions.remove_casts(fused))), numbers
 
     def _region_finder(self, trace: TraceCtx) -> Callable[[list[BoundSymbol]], Any]:
         """Return a function that makes Thunder's `Region` of a group of statements.
@@ -418,6 +437,24 @@ def _region_values(group: Sequence[BoundSymbol]) -> tuple[tuple[Any, ...], tuple
     inputs = [variableify(read[name]) for name in sorted(inside.keys() - made.keys(), key=order.__getitem__)]
     values = [(name, variableify(made[name]), inside[name]) for name in sorted(made, key=order.__getitem__)]
     return tuple(inputs), tuple(values)
+
+
+def fusion_number(fusion: BoundSymbol) -> int:
+    """Return the number at the end of a fusion's name."""
+    return int(re.sub(r".*\D", "", fusion.sym.name))
+
+
+def with_numbers(trace: TraceCtx, numbers: Mapping[int, int]) -> TraceCtx:
+    """Return a trace with other numbers in the names of its fusions. These fusions cannot be called."""
+    done = own_names(trace)
+    for at, bsym in enumerate(done.bound_symbols):
+        if bsym.sym.is_fusion and numbers[number := fusion_number(bsym)] != number:
+            name = bsym.sym.name.removesuffix(str(number))
+            symbol = dataclasses.replace(bsym.sym, name=f"{name}{numbers[number]}")
+            renamed = done.bound_symbols[at] = object.__new__(BoundSymbol)
+            renamed.__dict__ = bsym.__dict__ | {"sym": symbol, "_call_ctx": None}
+            renamed.__dict__.pop(SHARED, None)  # contains the name
+    return done
 
 
 _LEFT = "_workbench_left"
