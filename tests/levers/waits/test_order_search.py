@@ -40,6 +40,14 @@ def found(wide: wb.Workbench) -> Search:
     return wide.search_waits()
 
 
+def test_a_search_shows_its_result_in_two_lines_at_most(found: Search) -> None:
+    shown = repr(found)
+    assert shown.startswith(f"Best of {len(found.tried)} orders, simulated on H100: step ")
+    assert "lower bound" in shown
+    assert all(f"{site}={option}" in shown for site, option in found.choices.items())
+    assert len(shown) < 300
+
+
 def overlap(bench: wb.Workbench, choices: dict[str, str]) -> Overlap:
     found = bench.plan_under(choices).overlap
     assert found is not None

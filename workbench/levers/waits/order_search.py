@@ -12,6 +12,7 @@ from typing import Any
 from workbench.analysis.cost.collective_overlap import Simulation
 from workbench.analysis.cost.machines import Machine
 from workbench.errors import PlanError
+from workbench.summary import human_seconds
 
 CLOSE = 1e-4
 """Step times that differ by less than this share count as equal.
@@ -66,6 +67,13 @@ class Search:
     tried: tuple[SimulatedOrder, ...]
     machine: Machine
     limit_bytes: int | None
+
+    def __repr__(self) -> str:
+        step = f"{human_seconds(self.now.step_s)} → {human_seconds(self.best.step_s)}"
+        bound = f"lower bound {human_seconds(self.lower_bound_s)}"
+        made = ", ".join(f"{id}={option}" for id, option in self.choices.items()) or "none"
+        orders = "1 order" if len(self.tried) == 1 else f"{len(self.tried)} orders"
+        return f"Best of {orders}, simulated on {self.machine.name}: step {step}, {bound}. Choices: {made}"
 
     @property
     def choices(self) -> dict[str, str]:
