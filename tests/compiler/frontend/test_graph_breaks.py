@@ -388,6 +388,11 @@ def test_operators_that_pytorch_runs_count_as_changed_kernels() -> None:
     assert checked.changed_kernels == ("torch.ops.aten.sin",)
 
 
+def test_the_reason_for_parts_does_not_advise_to_open_in_parts(speaks: PartsBench) -> None:
+    assert "remove this call from the program" in speaks.capture_reason
+    assert "capture=" not in speaks.capture_reason
+
+
 def test_a_changed_program_is_compiled_without_choices_and_reports_it(speaks: PartsBench) -> None:
     class Changed(Speaks):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

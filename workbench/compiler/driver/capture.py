@@ -16,7 +16,7 @@ from workbench.compiler.driver.capture_parts import PartsCapture, capture_parts,
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
 from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
 from workbench.compiler.frontend.source_frames import user_line
-from workbench.compiler.frontend.trace_errors import FAILS, RAISES, cause_of, is_final, remedy
+from workbench.compiler.frontend.trace_errors import FAILS, IN_PARTS, RAISES, cause_of, is_final, remedy
 from workbench.compiler.interop import devices, fake_gpu, thunder_api, thunder_patches
 from workbench.compiler.interop.thunder_api import (
     PrimIDs,
@@ -245,7 +245,7 @@ def _capture_fallback(
     if ranks is None and not is_final(str(first), takes_steps):
         why = "a training step is split at its backward"
         if not takes_steps:
-            why = f"not as one graph: {cause_of(str(first), dynamo.REFUSES)}"
+            why = f"not as one graph: {cause_of(str(first), dynamo.REFUSES).removesuffix(IN_PARTS)}"
         try:
             in_parts = capture_parts(program, executor, why, _graph_capture(executor))
         except ProgramError as error:

@@ -39,6 +39,9 @@ _DIFFERENTIATES = (
     "or write out the derivative"
 )
 
+IN_PARTS = ", or open the program with capture='parts'"
+"""End of a remedy. It is left out of the reason why a program is open in parts."""
+
 _CAUSES = (
     (
         r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype|"
@@ -136,7 +139,7 @@ _CAUSES = (
     ),
     (
         r"builtin operator `(print|input|open)`",
-        "remove this call from the program, or open the program with capture='parts'",
+        f"remove this call from the program{IN_PARTS}",
     ),
     (
         r"checkpoint_sequential",
