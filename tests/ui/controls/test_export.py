@@ -53,7 +53,8 @@ def test_the_app_offers_a_file_for_each_target(app):
     }
 
 
-@pytest.mark.parametrize("target", ["thunder", "torch", "torch_eager"])
+# The prediction in a file for torch.compile needs Inductor.
+@pytest.mark.parametrize("target", ["thunder", pytest.param("torch", marks=pytest.mark.slow), "torch_eager"])
 def test_the_file_shown_is_the_file_written(app, bench, tmp_path, target):
     content = shown(app, target)
     path = tmp_path / "net_choices.py"
@@ -74,6 +75,7 @@ def test_a_plan_and_a_report_are_written_for_a_colleague(app, bench, tmp_path):
     assert (tmp_path / "net.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_choices_that_pytorch_cannot_follow_are_listed_with_the_reason(app, bench):
     assert shown(app, "thunder")["left_out"] == []
     left_out = shown(app, "torch")["left_out"]

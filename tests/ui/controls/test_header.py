@@ -46,7 +46,7 @@ def test_only_counts_have_a_singular():
 
 @pytest.mark.parametrize("program", ["mlp", "fsdp_llama"])
 def test_a_planned_program_shows_its_predicted_step(program):
-    bench = wb.open(program, device="planned", executor="torch")
+    bench = wb.open(program, layers=1, device="planned", executor="torch")
     app = App(bench)
     step = figure(app, "step")
     assert step["kind"] == "predicted"
@@ -65,7 +65,7 @@ def test_a_program_on_the_cpu_shows_no_predicted_step():
 
 
 def test_the_predicted_step_time_equals_the_prediction_of_worth():
-    bench = wb.open("llama", device="planned", layers=2, executor="torch")
+    bench = wb.open("mlp", device="planned", layers=1, executor="torch")
     app, worth = App(bench), bench.worth()
     assert app._step_s(bench.plan) == worth._plan_s
     choices = {site.id: "offload" for site in bench.sites("saved") if site.values and "offload" not in site.illegal}

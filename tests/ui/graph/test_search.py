@@ -74,9 +74,12 @@ def test_a_statement_of_a_folded_layer_unfolds_only_its_layer(view, monkeypatch)
     assert titles(view) == [(f"layers.{layer}", 1) for layer in range(6)]
 
 
-@pytest.mark.parametrize("executor", ["torch", pytest.param("nvfuser", marks=needs_nvfuser)])
-def test_each_statement_of_a_program_can_be_shown(executor, monkeypatch):
-    bench = wb.open("llama", device="planned", layers=4, executor=executor)
+@pytest.fixture(scope="module", params=["torch", pytest.param("nvfuser", marks=needs_nvfuser)])
+def bench(request) -> wb.Workbench:
+    return wb.open("llama", device="planned", layers=4, executor=request.param)
+
+
+def test_each_statement_of_a_program_can_be_shown(bench, monkeypatch):
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
     view.show(bench.plan.graph, bench.plan.sites)
     found = index_of(view, monkeypatch)
@@ -100,9 +103,7 @@ def test_each_statement_of_a_program_can_be_shown(executor, monkeypatch):
     assert view.selected == before
 
 
-@pytest.mark.parametrize("executor", ["torch", pytest.param("nvfuser", marks=needs_nvfuser)])
-def test_each_value_that_the_memory_list_names_is_found(executor, monkeypatch):
-    bench = wb.open("llama", device="planned", layers=4, executor=executor)
+def test_each_value_that_the_memory_list_names_is_found(bench, monkeypatch):
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
     view.show(bench.plan.graph, bench.plan.sites)
     made = {value for values in index_of(view, monkeypatch)["rows"]["values"] for value in values.split()}
