@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from workbench.interop.torch_private import _disable_current_modes
 
@@ -145,18 +145,14 @@ def _measure_peak(
                 for name, (shape, strides, dtype) in tensors.items()
             }
             # Measure the second run, because the first run may also pack weights into memory that stays allocated.
-            for _ in range(2):
-                scope = {**namespace, **real}
-                with _profile() as measured:
-                    exec(text, scope)
+            exec(text, {**namespace, **real})
+            scope = {**namespace, **real}
+            with _profile() as measured:
+                exec(text, scope)
         except Exception:  # noqa: BLE001 - kernels refuse inputs that are all zeros in their own ways
             return None
     events = sorted(
-        (
-            (event.start_ns(), event.nbytes())
-            for event in measured.profiler.kineto_results.events()
-            if _is_memory(event)
-        ),
+        ((event.start_ns(), event.nbytes()) for event in measured.kineto_results.events() if _is_memory(event)),
         key=lambda event: event[0],
     )
     return max(accumulate((nbytes for _, nbytes in events), initial=0))
@@ -175,7 +171,8 @@ def _profile() -> Iterator[Any]:
     the environment when it starts. Therefore this function sets the variable, and removes it right after the start.
     """
     global _used
-    making = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+    # `torch.profiler.profile` would warn that it drops events, or else convert each event to a Python object.
+    making = profile(profile_memory=True)
     with contextlib.ExitStack() as inside:
         with _FIRST:
             quiet = not _used and _LEVEL not in os.environ
