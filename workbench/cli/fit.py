@@ -92,7 +92,10 @@ def fit(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Choose what to save, recompute, offload and move, for the least step time under a stated peak. Nothing runs."""
+    """Choose what to save, recompute, offload and move, for the least step time under a stated peak. Nothing runs.
+
+    With --target torch, the peak is that of plain torch.compile.
+    """
     check_program_name(program, settings)
     from workbench.bench.session.fit_request import (
         check_compilations,
@@ -121,6 +124,11 @@ def fit(
         raise ChoiceError("--curve makes many plans and --export writes one: give --peak or --step instead of --curve")
     if target is not Target.thunder and export is None:
         raise ChoiceError(f"--target {target.value} needs --export FILE, the file to write")
+    if target is Target.torch and (peak is None or reserved or compilations is not None or using is not None):
+        raise ChoiceError(
+            "--target torch takes --peak SIZE, the peak of torch.compile; --step, --curve, --compilations, --reserved "
+            "and --using are for Thunder"
+        )
     if each and curve is None:
         raise ChoiceError("--each needs --curve")
     limit = None if peak is None else check_peak(peak)
@@ -130,6 +138,15 @@ def fit(
     points = None if curve is None else check_points(curve)
     may_use = None if using is None else check_using(tuple(name.strip() for name in using.split(",") if name.strip()))
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
+    if target is Target.torch and limit is not None and export is not None:
+        for_torch = bench.torch_fit(limit, machine=machine)
+        written = str(for_torch.export(export, overwrite=force))
+        if as_json:
+            print_json({**for_torch.to_json(), "exported": written})
+        else:
+            print_line(repr(for_torch))
+            print_line(f"exported: {written}")
+        return DONE
     if points is not None:
         line = bench.curve(points=points, using=may_use, each=each, machine=machine).wait()
         if as_json:

@@ -20,6 +20,7 @@ SEAM = PrivateApi(
         "BackendCompilerFailed": "torch._dynamo.exc:BackendCompilerFailed",
         "compile_fx": "torch._inductor.compile_fx:compile_fx",
         "compile_fx_inner": "torch._inductor.compile_fx:compile_fx_inner",
+        "flop_registry": "torch.utils.flop_counter:flop_registry",
         "functorch_config": "torch._functorch.config",
         "GraphLowering": "torch._inductor.graph:GraphLowering",
         "IRNode": "torch._inductor.ir:IRNode",
@@ -88,6 +89,7 @@ SEAM = PrivateApi(
         "split_module": "torch.fx.passes.split_module:split_module",
         "tree_flatten": "torch.utils._pytree:tree_flatten",
         "tree_iter": "torch.utils._pytree:tree_iter",
+        "tree_leaves": "torch.utils._pytree:tree_leaves",
         "tree_unflatten": "torch.utils._pytree:tree_unflatten",
     },
     members={

@@ -101,10 +101,8 @@ class Partition(CustomPartitionerFn):
                 groups.setdefault(_name(node), []).append(node)
         for name, (key, shape) in self.found.items():
             group = groups.get(name, [])
-            base: Any = next((node for node in reversed(group) if _shape(node) == shape), None)
-            while base in group and _is_view(base):
-                base = base.args[0]
-            if base not in group:
+            base = made_in(group, shape)
+            if base is None:
                 self.ops.tell(key, "PyTorch makes no tensor of its own here")
             elif self.ops.choices[key] == "save":
                 base.meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -114,6 +112,14 @@ class Partition(CustomPartitionerFn):
                 alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
                 _recompute([base, *alike])
         return min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+
+
+def made_in(group: list[torch.fx.Node], shape: str) -> torch.fx.Node | None:
+    """Return the node that makes the memory of an operator's output, from the nodes of the operator."""
+    base: Any = next((node for node in reversed(group) if _shape(node) == shape), None)
+    while base in group and _is_view(base):
+        base = base.args[0]
+    return base if base in group else None
 
 
 def _recompute(nodes: list[torch.fx.Node]) -> None:

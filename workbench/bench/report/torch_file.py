@@ -7,7 +7,7 @@ import inspect
 import os
 import textwrap
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from workbench.errors import ConfigError, PlanError, one_line, short_repr
 from workbench.interop.private_api import TORCH_VERSIONS
 
 if TYPE_CHECKING:
+    from workbench.bench.fit.torch_fit import TorchFit
     from workbench.bench.session.workbench import Workbench
     from workbench.compiler.api import TorchChoices
 
@@ -41,12 +42,21 @@ def check_target(target: str) -> None:
         raise ConfigError(f"there is no target {short_repr(target)}; legal: {', '.join(TARGETS)}")
 
 
-def write(bench: Workbench, path: str | os.PathLike[str], target: str, *, overwrite: bool) -> Path:
-    """Write the choices of a bench for a target other than ``thunder``; see `Workbench.export`."""
+def write(
+    bench: Workbench, path: str | os.PathLike[str], target: str, *, overwrite: bool, fit: TorchFit | None = None
+) -> Path:
+    """Write the choices of a bench for a target other than ``thunder``; see `Workbench.export`.
+
+    With `fit`, write the choices of the fit.
+    """
     name = Path(path).name
+
+    def text() -> str:
+        return bench.export_text(name, target=target) if fit is None else fit_text(bench, fit, name)
+
     return write_document(
         path,
-        lambda: bench.export_text(name, target=target),
+        text,
         begin=_BEGIN.encode(),
         kind="file of choices for PyTorch",
         overwrite=overwrite,
@@ -63,8 +73,26 @@ def program_in(path: str | os.PathLike[str]) -> str:
     return first.removeprefix(_BEGIN).rpartition(_ON)[0] if first.startswith(_BEGIN) else ""
 
 
-def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> str:
-    """Return the text of the file."""
+def fit_text(bench: Workbench, fit: TorchFit, name: str) -> str:
+    """Return the text of the file for a fit."""
+    from workbench.compiler.api import TorchChoices
+
+    sites = dict.fromkeys(fit.choices, "") | dict(fit.sites)
+    found = TorchChoices(dict(fit.choices), sites, bench.torch_choices().left_out)
+    predicted = [
+        "",
+        f"Fitted to a peak of {fit.limit_bytes:,} bytes. Predicted: torch.compile has a peak of",
+        f"{fit.peak_bytes:,} bytes with these choices, {fit.before_peak_bytes:,} bytes before the fit.",
+        f"The forward saves {fit.saved_bytes:,} bytes with these choices, {fit.before_saved_bytes:,} bytes before.",
+        *map(docstring_text, fit.unapplied),
+    ]
+    return file_text(bench, found, "torch", name, predicted)
+
+
+def file_text(
+    bench: Workbench, found: TorchChoices, target: str, name: str, predicted: Sequence[str] | None = None
+) -> str:
+    """Return the text of the file. `predicted` has the lines about its prediction, if there is one already."""
     from workbench.plain_torch import compiled, eager, operators
 
     module = compiled if target == "torch" else eager
@@ -83,7 +111,7 @@ def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> 
             "saved for the backward, or recomputed by the backward. PyTorch decides about all other tensors.",
             110,
         ),
-        *(_predicted_lines(bench) if target == "torch" else []),
+        *(predicted or (_predicted_lines(bench) if target == "torch" else [])),
         *_left_out_lines(found.left_out, bench.choices),
         '"""',
         "",
@@ -91,7 +119,9 @@ def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> 
         "",
         "CHOICES = {" + ("}" if not found.choices else ""),
     ]
-    for key, site in sorted(found.sites.items(), key=lambda item: site_order(item[1])):
+    # A fit also has choices without a site; its choices are in the order of the program.
+    sites = found.sites if predicted else dict(sorted(found.sites.items(), key=lambda item: site_order(item[1])))
+    for key, site in sites.items():
         if note := comment_of(notes.get(site, ""), ""):
             lines.append(f"    # {note}")
         lines.append(f"    {_literal(key)}: {_literal(found.choices[key])},")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.cost.collective_overlap import Overlap
 from workbench.analysis.cost.machines import H100, Machine
-from workbench.bench.session.fit_request import default_using
+from workbench.bench.session.fit_request import check_peak, default_using
 from workbench.bench.session.history import History
 from workbench.bench.session.machine_choice import of_device, resolve_machine
 from workbench.bench.session.plan_diff import Effects, PlanDiff, diff, effect_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from workbench.bench.fit.cut_search_task import CutSearchTask
     from workbench.bench.fit.fit_result import Fit
     from workbench.bench.fit.pareto_curve import Curve
+    from workbench.bench.fit.torch_fit import TorchFit, TorchFitter
     from workbench.bench.session.multi_graph import OpaquePart, Part
     from workbench.compiler.api import Capture, Plan, TorchChoices
     from workbench.compiler.driver.torch_prediction import TorchPrediction
@@ -75,6 +76,7 @@ class Workbench:
         fitting, self.unmatched = self._planner.split_by_fit(choices or {})
         self._history = History(fitting)
         self._searches: dict[frozenset[tuple[str, str]], str] = {}
+        self._torch_fitter: tuple[Machine, dict[str, str], TorchFitter] | None = None
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -802,6 +804,39 @@ class Workbench:
 
         found = self.torch_choices()
         return predict_torch(self._captured, {} if stock else found.choices)
+
+    def torch_fit(self, peak: int | str, *, machine: str | Machine | None = None) -> TorchFit:
+        """Find choices for plain `torch.compile` with the least step time under a peak of `torch.compile` on the CPU.
+
+        `fit` limits the peak of Thunder's plan. Here, `torch_prediction` predicts the peaks. The bench does not change:
+        its choices that PyTorch can follow are part of the result, and the result is exported by itself. Results for
+        the same choices of the bench share their predictions.
+
+        Parameters
+        ----------
+        peak : int or str
+            Limit on peak memory, as in `fit`. A share such as ``'80%'`` is a share of the peak of `torch.compile`.
+        machine : str or Machine, optional
+            Machine model for the step time, as in `fit`.
+
+        Raises
+        ------
+        ChoiceError
+            If `peak` is neither a size nor a share.
+        PlanError
+            As in `torch_prediction`, and if no choices were found with which the peak is within the limit.
+
+        Examples
+        --------
+        >>> bench.torch_fit("80%").export("choices.py")  # doctest: +SKIP
+        """
+        from workbench.bench.fit.torch_fit import TorchFitter
+
+        check_peak(peak)
+        rates, choices = of_device(self, machine), self.choices
+        if self._torch_fitter is None or self._torch_fitter[:2] != (rates, choices):
+            self._torch_fitter = rates, choices, TorchFitter(self, rates)
+        return self._torch_fitter[2].fit(peak)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write plan, choices and figures as one ``.plan.json``, which JupyterLab shows without a kernel.

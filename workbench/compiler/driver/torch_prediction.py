@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from workbench.analysis.cost.machines import Machine
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.driver.inductor_memory import DividedGraph, InductorCode, NotRunError, predict_step
+from workbench.compiler.driver.torch_joint import JointStep, operator_names, read_joint
 from workbench.compiler.frontend.dynamo import call_after_hooks
 from workbench.compiler.frontend.dynamo_session import compile_with
 from workbench.errors import PlanError, one_line
@@ -54,9 +56,17 @@ class TorchPrediction:
 
 class _Recorder(Partition):
     divided: DividedGraph | None = None
+    step: JointStep | None = None
+
+    def __init__(self, ops: Operators, module: torch.fx.GraphModule, machine: Machine | None) -> None:
+        super().__init__(ops, find(ops, module))
+        self._keys = operator_names(ops, module) if machine is not None else {}
+        self._machine = machine
 
     def __call__(self, gm: torch.fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         """Divide the joint graph, and record what the forward saves."""
+        if self._machine is not None:
+            self.step = read_joint(gm.graph, self._keys, kwargs["num_fwd_outputs"], self._machine)
         forward, backward = super().__call__(gm, joint_inputs, **kwargs)
         self.divided = DividedGraph.read(forward, backward, kwargs["num_fwd_outputs"])
         return forward, backward
@@ -64,6 +74,19 @@ class _Recorder(Partition):
 
 def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPrediction:
     """Predict the memory of a step under `torch.compile` with choices.
+
+    Raises
+    ------
+    PlanError
+        As in `predict_and_read`.
+    """
+    return predict_and_read(captured, choices)[0]
+
+
+def predict_and_read(
+    captured: Capture, choices: Mapping[Key, str], machine: Machine | None = None
+) -> tuple[TorchPrediction, JointStep | None]:
+    """Predict as `predict_torch`. With a machine model, also read the joint graph that PyTorch divides.
 
     Raises
     ------
@@ -82,7 +105,7 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
     ops, made, code = Operators(program.callable, choices), list[_Recorder](), InductorCode()
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        made.append(_Recorder(ops, find(ops, graph)))
+        made.append(_Recorder(ops, graph, machine))
         # The code must be Python without checks of values, because it runs on fake tensors.
         forms = {"cpp_wrapper": False, "fx_wrapper": False, "nan_asserts": False}
         patches = {"custom_partitioner_fn": made[-1], "force_disable_caches": True, **forms}
@@ -114,4 +137,4 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
     baseline = {tensor.untyped_storage()._cdata: storage_bytes(tensor) for tensor in held}
     messages = tuple(str(warning.message) for warning in told if "is not applied" in str(warning.message))
     peak_bytes = sum(baseline.values()) + step.peak_bytes
-    return TorchPrediction(peak_bytes, sum(step.saved.values()), step.saved, messages)
+    return TorchPrediction(peak_bytes, sum(step.saved.values()), step.saved, messages), made[-1].step

@@ -1,0 +1,105 @@
+"""A fit for plain `torch.compile` meets its limit, as measured, and a lower limit never gives a shorter step."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import workbench as wb
+from tests.cli.schemas import held
+from workbench import cli
+from workbench.analysis.cost.machines import H100
+from workbench.errors import ChoiceError, PlanError
+from workbench.runs.measure import accuracy, memory_meter
+
+pytestmark = pytest.mark.slow
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(32), torch.nn.Linear(32, 128), torch.nn.Linear(128, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.down(F.gelu(self.up(self.norm(x))))
+        return x + hidden
+
+
+class Blocks(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.head = torch.nn.ModuleList(Block() for _ in range(4)), torch.nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        loss: torch.Tensor = self.head(x).square().mean()
+        return loss
+
+
+def made() -> tuple[Blocks, torch.Tensor]:
+    torch.manual_seed(0)
+    return Blocks(), torch.randn(256, 32)
+
+
+@pytest.fixture(scope="module")
+def bench() -> wb.Workbench:
+    model, x = made()
+    return wb.open(model, x, device="cpu")
+
+
+def measured(call: Any, model: Blocks, x: torch.Tensor) -> int:
+    stepper = accuracy.Stepper(model, (x,), {}, call)
+    stepper.step()
+    stepper.step()
+    return memory_meter.measure_peak(stepper).measured_peak_bytes
+
+
+def test_fits_are_monotone_and_meet_their_limits(bench: wb.Workbench, tmp_path: Path) -> None:
+    fits = [bench.torch_fit(peak, machine=H100) for peak in ("70%", "100%", "80%", "90%")]
+    assert all(fit.peak_bytes <= fit.limit_bytes for fit in fits)
+    by_limit = sorted(fits, key=lambda fit: fit.limit_bytes)
+    assert [fit.added_s for fit in by_limit] == sorted((fit.added_s for fit in fits), reverse=True)
+    assert fits[1].choices == {}
+    assert fits[0].unapplied == ()
+    torch._dynamo.reset()
+    model, x = made()
+    assert measured(fits[0].compile(model), model, x) == pytest.approx(fits[0].peak_bytes, rel=0.03)
+    text = fits[0].export(tmp_path / "choices.py").read_text()
+    assert f"{fits[0].peak_bytes:,} bytes with these choices" in text
+    assert text.count('): "recompute",') + text.count('): "save",') == len(fits[0].choices)
+    torch._dynamo.reset()
+
+
+def test_choices_of_the_bench_are_part_of_the_fit() -> None:
+    model, x = made()
+    bench = wb.open(model, x, device="cpu")
+    bench.choose({"saved:blocks.3/gelu>mul.1": "recompute"})
+    fit = bench.torch_fit("80%", machine=H100)
+    assert fit.choices["blocks.3", "gelu", 0] == "recompute"
+    assert len(fit.choices) > 1
+    assert fit.peak_bytes <= fit.limit_bytes
+
+
+def test_a_limit_that_is_too_low_names_the_least_peak(bench: wb.Workbench) -> None:
+    with pytest.raises(PlanError, match="or less; the least that was found is"):
+        bench.torch_fit(1000, machine=H100)
+    with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero"):
+        bench.torch_fit("much")
+
+
+def test_the_command_line_fits_and_exports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "choices.py"
+    asked = ["fit", "mlp", "--target", "torch", "--export", str(file), "--machine", "H100", "--device", "cpu"]
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([*asked, "--peak", "100%", "--json"])
+    document = json.loads(capfd.readouterr().out)
+    held("fit", document, 3)
+    assert document["peak_bytes"] <= document["limit_bytes"]
+    assert "def compile(" in file.read_text()
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*asked, "--step", "1"])
+    assert "--target torch takes --peak SIZE, the peak of torch.compile" in capfd.readouterr().err
