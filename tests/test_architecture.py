@@ -87,6 +87,7 @@ DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
         ("workbench.bench.session.workbench", "workbench.bench.fit.cut_search_task"),
         ("workbench.bench.session.workbench", "workbench.bench.fit.fit_with_cuts"),
         ("workbench.bench.session.workbench", "workbench.bench.fit.pareto_curve"),
+        ("workbench.bench.session.workbench", "workbench.bench.fit.torch_fit"),
     ),
     "a plan prints itself with the texts of the summary, which also has the texts of runs": (
         ("workbench.compiler.planner.plan", "workbench.summary"),
