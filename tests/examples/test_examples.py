@@ -94,3 +94,11 @@ def test_the_configs_are_the_output_of_their_script(tmp_path: Path) -> None:
         fresh, kept = wb.load(made), wb.load(EXAMPLES / made.name)
         assert (fresh.choices, fresh.fingerprint) == (kept.choices, kept.fingerprint)
     assert len(list(tmp_path.glob("*.py"))) == 3
+
+
+@pytest.mark.long
+def test_a_trainer_with_torch_compile_has_the_same_losses_with_a_fit() -> None:
+    found = rows(str(EXAMPLES / "train_plain_in_trainer.py"))
+    stock, chosen = (found[f"{way}: losses"] for way in ("torch.compile", "torch.compile with choices"))
+    assert chosen == pytest.approx(stock, rel=1e-3)
+    assert len(set(stock)) == STEPS, "it trains"

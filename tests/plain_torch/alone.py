@@ -1,7 +1,7 @@
-"""Run a training step of a model without choices, and one with the choices of an exported file. Print JSON.
+"""Run a training step of a model without choices, and one with the choices of each exported file. Print JSON.
 
 This process cannot import Thunder and the workbench. Arguments: the folder of this file, the name of the model, the
-exported file, and the backend of `torch.compile` or ``eager``.
+backend of `torch.compile` or ``eager``, and the exported files. There is one line of JSON for each file.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ class _Refuse:
 
 
 sys.meta_path.insert(0, _Refuse())  # type: ignore[arg-type]
-folder, model_name, file, backend = sys.argv[1:]
+folder, model_name, backend, *files = sys.argv[1:]
 sys.path.insert(0, folder)
 
 import torch  # noqa: E402
@@ -104,37 +104,48 @@ def eager_step(model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[int, lis
     return alive, gradients(model)
 
 
-spec = importlib.util.spec_from_file_location("choices", file)
-assert spec is not None
-assert spec.loader is not None
-choices = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(choices)
+def choices_of(file: str) -> Any:
+    """Import an exported file."""
+    spec = importlib.util.spec_from_file_location("choices", file)
+    assert spec is not None
+    assert spec.loader is not None
+    choices = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(choices)
+    return choices
+
+
 model, inputs = make(model_name)
-peaks: list[int] = []
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always")
-    if backend == "eager":
-        before, expected = eager_step(model, inputs)
-        after, found = eager_step(choices.checkpoint(model), inputs)
-    else:
-        plain = torch.compile(model, backend=backend)
-        before, expected = compiled_step(plain, model, inputs)
-        peaks.append(measured_peak(plain, model, inputs))
-        torch._dynamo.reset()
-        chosen = choices.compile(model, backend=backend)
-        after, found = compiled_step(chosen, model, inputs)
-        peaks.append(measured_peak(chosen, model, inputs))
-print(
-    json.dumps(
-        {
-            "equal": len(expected) == len(found) and all(map(torch.equal, expected, found)),
-            "largest_difference": max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)),
-            "before_bytes": before,
-            "after_bytes": after,
-            "peak_bytes": peaks,
-            "told": [str(w.message) for w in told if "is not applied" in str(w.message)],
-            "torch": torch.__version__,
-            "modules": [name for name in ("thunder", "workbench") if name in sys.modules],
-        }
+before_peaks: list[int] = []
+if backend == "eager":
+    before, expected = eager_step(model, inputs)
+else:
+    plain = torch.compile(model, backend=backend)
+    before, expected = compiled_step(plain, model, inputs)
+    before_peaks.append(measured_peak(plain, model, inputs))
+for file in files:
+    choices, peaks = choices_of(file), list(before_peaks)
+    model, inputs = make(model_name)
+    torch._dynamo.reset()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if backend == "eager":
+            after, found = eager_step(choices.checkpoint(model), inputs)
+        else:
+            chosen = choices.compile(model, backend=backend)
+            after, found = compiled_step(chosen, model, inputs)
+            peaks.append(measured_peak(chosen, model, inputs))
+    print(
+        json.dumps(
+            {
+                "equal": len(expected) == len(found) and all(map(torch.equal, expected, found)),
+                "largest_difference": max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)),
+                "before_bytes": before,
+                "after_bytes": after,
+                "peak_bytes": peaks,
+                "told": [str(w.message) for w in told if "is not applied" in str(w.message)],
+                "torch": torch.__version__,
+                "modules": [name for name in ("thunder", "workbench") if name in sys.modules],
+            }
+        ),
+        flush=True,
     )
-)

@@ -75,7 +75,57 @@ def vit() -> Made:
     return _WithLoss(body), {"x": torch.randn(2, 3, 32, 32)}
 
 
-MODELS: dict[str, Callable[[], Made]] = {"gpt2": gpt2, "llama": llama, "mixtral": mixtral, "t5": t5, "vit": vit}
+def resnet() -> Made:
+    import timm
+
+    return _WithLoss(timm.create_model("resnet10t", num_classes=8)), {"x": torch.randn(2, 3, 32, 32)}
+
+
+def convnext() -> Made:
+    import timm
+
+    body = timm.create_model("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 16, 32, 64), num_classes=8)
+    return _WithLoss(body), {"x": torch.randn(2, 3, 64, 64)}
+
+
+def bert() -> Made:
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {name: size for name, size in _sizes().items() if name not in ("num_key_value_heads", "use_cache")}
+    tokens = _tokens()
+    return BertForMaskedLM(BertConfig(**sizes)), {"input_ids": tokens, "labels": tokens}
+
+
+def qwen3() -> Made:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    tokens = _tokens()
+    return Qwen3ForCausalLM(Qwen3Config(**_sizes(), head_dim=16)), {"input_ids": tokens, "labels": tokens}
+
+
+def bart() -> Made:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    each = {"layers": 2, "ffn_dim": 64, "attention_heads": 2}
+    sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in each.items()}
+    marks = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    config = BartConfig(vocab_size=64, d_model=32, max_position_embeddings=32, use_cache=False, **sides, **marks)
+    tokens = _tokens()
+    return BartForConditionalGeneration(config), {"input_ids": tokens, "labels": tokens}
+
+
+MODELS: dict[str, Callable[[], Made]] = {
+    "gpt2": gpt2,
+    "llama": llama,
+    "mixtral": mixtral,
+    "t5": t5,
+    "vit": vit,
+    "bert": bert,
+    "qwen3": qwen3,
+    "bart": bart,
+    "resnet": resnet,
+    "convnext": convnext,
+}
 
 
 def make(name: str) -> Made:

@@ -91,6 +91,17 @@ def test_a_limit_that_is_too_low_names_the_least_peak(bench: wb.Workbench) -> No
         bench.torch_fit("much")
 
 
+def test_a_program_of_several_graphs_is_refused() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        first = x.sin()
+        torch._dynamo.graph_break()
+        return first.cos().sum()
+
+    parts = wb.open(broken, torch.randn(8, requires_grad=True), device="cpu", capture="parts")
+    with pytest.raises(PlanError, match="choices for plain PyTorch are for a program of one graph"):
+        parts.torch_fit("80%")
+
+
 def test_the_command_line_fits_and_exports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "choices.py"
     asked = ["fit", "mlp", "--target", "torch", "--export", str(file), "--machine", "H100", "--device", "cpu"]
