@@ -36,6 +36,8 @@ PARTS = [
     | {"key": "layers.1", "kind": "module", "label": "1", "depth": 1, "parent": 0, "id": "t:b", "turns": []}
     | {"saved_bytes": 2048},
 ]
+_BAR = {"name": "matmul", "start_s": 0.0, "end_s": 1e-3, "id": "t:a", "tip": ""}
+TIMELINE = {"step_s": 1e-3, "lanes": [{"name": "host", "kind": "forward", "bars": [_BAR]}], "head": "", "says": ""}
 STATEMENT_OF_LAST = PARTS[3] | {"key": "layers.1|m.py:4|9", "depth": 2, "parent": 4, "id": "t:b"}
 
 
@@ -87,6 +89,26 @@ def test_keys_move_open_and_choose_in_the_outline(mount):
         {"type": "go", "id": "t:b"},
         {"type": "choose_in", "key": "layers", "option": "recompute"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("module", "content", "part", "key"),
+    [
+        ("outline_tab", {"parts": PARTS, "machine": ""}, "[data-key=layers]", "ArrowLeft"),
+        ("timeline_tab", TIMELINE, "canvas", "f"),
+        ("split", {}, ".wb-split", "ArrowLeft"),
+    ],
+)
+def test_a_key_with_ctrl_or_alt_belongs_to_the_browser(mount, module, content, part, key):
+    page = mount(module, content)
+    taken = """([part, key, more]) => {
+        const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more });
+        document.querySelector(part).dispatchEvent(event);
+        return event.defaultPrevented;
+    }"""
+    assert page.evaluate(taken, [part, key, {}])
+    for modifier in ("ctrlKey", "altKey", "metaKey"):
+        assert not page.evaluate(taken, [part, key, {modifier: True}]), modifier
 
 
 def test_the_outline_opens_at_the_graphs_selection_and_sorts(mount):
@@ -145,6 +167,11 @@ def test_a_ranked_choice_is_sorted_filtered_shown_and_chosen(mount):
         {"type": "choose_all", "choices": {"saved:c": "recompute"}},
         {"type": "choose_all", "choices": both},
     ]
+
+
+def test_a_ranking_without_figures_says_that_it_is_computed(mount):
+    page = mount("ranking_tab", {"rows": [], "left": 0, "machine": ""})
+    assert page.locator(".wb-count").inner_text() == "computing…"
 
 
 def test_all_that_is_listed_is_chosen_with_the_best_option_of_each_site(mount):
@@ -274,6 +301,23 @@ def test_a_pass_opens_at_its_first_change_and_a_button_goes_to_the_next(mount):
     page.get_by_role("button", name="Next change").click()
     row = page.locator(".wb-line", has=page.locator(".wb-gone"))
     assert row.inner_text().split() == ["−", "old", "+", "new"]
+
+
+def test_a_filtered_pass_counts_lines_however_they_are_shown(mount):
+    long = "def f(" + ", ".join(f"t_layers_{i}_weight" for i in range(40)) + "):"
+    lines = [[" ", long], [" ", "same"], ["-", "old"], ["+", "new"], ["+", "newer"]]
+    page = mount("passes_tab", {"names": ["initial", "gradients"], "chosen": 1, "lines": lines})
+    words = page.locator(".wb-passes .wb-row .wb-muted")
+    assert words.inner_text().startswith("5 lines, 2 new, 1 gone")
+    page.get_by_label("side by side").check()
+    assert words.inner_text().startswith("5 lines, 2 new, 1 gone")
+    page.get_by_label("only what changed").check()
+    assert words.inner_text().startswith("3 of 5 lines, 2 new, 1 gone")
+    page.get_by_label("side by side").uncheck()
+    assert words.inner_text().startswith("3 of 5 lines, 2 new, 1 gone")
+    page.get_by_label("only what changed").uncheck()
+    page.get_by_label("Search this step").fill("t_layers")
+    assert words.inner_text().startswith("1 of 5 lines")
 
 
 def test_a_pass_shows_its_name_its_time_and_uncut_lines(mount):

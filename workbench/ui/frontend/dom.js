@@ -23,6 +23,11 @@ export function panel(/** @type {HTMLElement} */ el, /** @type {string} */ name)
   el.dataset.lmSuppressShortcuts = "true";
 }
 
+/** Return whether a key is pressed without Ctrl, Alt and Meta: with them, it belongs to the browser, as in Ctrl+C or Alt+Left. */
+export function isPlainKey(/** @type {{ctrlKey?: boolean, altKey?: boolean, metaKey?: boolean}} */ event) {
+  return !event.ctrlKey && !event.altKey && !event.metaKey;
+}
+
 /** Make a box that scrolls, also by keys. A screen reader calls it `name`. */
 export function scrolled(/** @type {string} */ name, /** @type {any} */ child, /** @type {Record<string, any>} */ more = {}) {
   const box = h("div", { class: "wb-scroll", tabindex: "0", role: "region", "aria-label": name, ...more }, child);

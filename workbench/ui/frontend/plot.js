@@ -1,6 +1,6 @@
 // A Bokeh plot that needs no network: Python sends the library once per page, and the data as a trait.
 
-import { h, humanBytes, panel } from "./dom.js";
+import { h, humanBytes, isPlainKey, panel } from "./dom.js";
 
 const LEAST = 120; // of a plot's height, in pixels
 const ROOM = 260; // least height of a plot in which the peak is named above the curve, in pixels
@@ -105,7 +105,7 @@ function render({ model, el }) {
   /** On an arrow key, select the next or previous statement of the curve; without a selection, the statement at the peak. */
   function key(/** @type {KeyboardEvent} */ event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key], rows = model.get("chosen");
-    if (!by || !rows || event.target !== el || !shown) return;
+    if (!by || !rows || event.target !== el || !shown || !isPlainKey(event)) return;
     event.preventDefault();
     const x = rows.length ? (by > 0 ? rows.at(-1) : rows[0]) + by : shown.get_model_by_name("peak").data.x[0];
     model.send({ type: "at", x, by });

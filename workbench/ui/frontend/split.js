@@ -1,6 +1,6 @@
 // A bar between two areas of the app in a tab or on the full screen. The pointer or the arrow keys move it; the browser stores its position.
 
-import { panel } from "./dom.js";
+import { isPlainKey, panel } from "./dom.js";
 
 const LEAST = 0.12, STEP = 0.03; // minimum share of each area, and step of an arrow key; as shares of the space
 
@@ -56,7 +56,7 @@ function render({ model, el }) {
   el.addEventListener("dblclick", () => put(NaN), { signal });
   el.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -STEP, ArrowUp: -STEP, ArrowRight: STEP, ArrowDown: STEP }[event.key];
-    if (by === undefined) return;
+    if (by === undefined || !isPlainKey(event)) return;
     event.preventDefault();
     event.stopPropagation();
     const { start, at, space } = parts();

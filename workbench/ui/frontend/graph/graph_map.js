@@ -1,5 +1,6 @@
 // The overview beside the canvas: the whole graph, reduced, with a frame around the visible part. The pointer and keys move the frame.
 
+import { isPlainKey } from "../dom.js";
 import { CROSS, GHOST, HEAD, HEADING } from "./graph_scene.js";
 
 /** @typedef {import("./graph_state.js").GraphState} GraphState */
@@ -61,7 +62,7 @@ export class Overview {
       ArrowDown: () => actions.scroll(60), ArrowUp: () => actions.scroll(-60), PageDown: () => actions.scroll(page), PageUp: () => actions.scroll(-page),
       Home: () => actions.scroll(-Infinity), End: () => actions.scroll(Infinity), "+": () => actions.tool("in"), "=": () => actions.tool("in"), "-": () => actions.tool("out"),
     }[event.key];
-    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!act || !isPlainKey(event)) return;
     event.preventDefault();
     event.stopPropagation();
     actions.moved();

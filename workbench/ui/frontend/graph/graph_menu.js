@@ -1,6 +1,6 @@
 // The context menu of an element of the graph. The right button opens it, and a key opens it for the selected element.
 
-import { h } from "../dom.js";
+import { h, isPlainKey } from "../dom.js";
 import { COMPOSITE, LOOP, MOMENT } from "./graph_scene.js";
 
 /** @typedef {{text: string, note?: string, preview?: Record<string, any>, act: () => void}} Item */
@@ -62,7 +62,7 @@ export function openMenu(el, items, at, on) {
   menu.addEventListener("keydown", (event) => {
     const here = buttons.indexOf(/** @type {any} */ (document.activeElement));
     event.stopPropagation(); // keep the menu's keys from JupyterLab
-    if (event.key === "Enter" || event.key === " ") return; // the focused button handles these keys itself
+    if (event.key === "Enter" || event.key === " " || !isPlainKey(event)) return; // these belong to the focused button, and to the browser
     event.preventDefault();
     if (event.key === "ArrowDown") go(here + 1);
     else if (event.key === "ArrowUp") go(here - 1);

@@ -1,6 +1,6 @@
 // The joint graph on a canvas, as a widget: pan, zoom, pointer, keys, search and tooltip. Layout comes from Python.
 
-import { previews } from "../dom.js";
+import { isPlainKey, previews } from "../dom.js";
 import { draw } from "./graph_drawing.js";
 import { toggleLegend } from "./graph_legend.js";
 import { Overview } from "./graph_map.js";
@@ -392,7 +392,7 @@ class View {
 
   onKey(event) {
     const { places } = this;
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!isPlainKey(event)) return;
     if (event.key === "ContextMenu" || (event.shiftKey && event.key === "F10")) { this.onMenu(event); return; }
     const act = {
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),

@@ -1,6 +1,6 @@
 // The outline: modules, lines and statements as a tree with columns. The user can move through the program without a pointer.
 
-import { follow, h, humanBytes, panel, previewed } from "../dom.js";
+import { follow, h, humanBytes, isPlainKey, panel, previewed } from "../dom.js";
 
 const COLUMNS = /** @type {[string, string, (value: number) => string][]} */ ([
   ["saved_bytes", "saved", humanBytes],
@@ -33,7 +33,7 @@ function widthBar(/** @type {HTMLElement} */ el) {
   bar.addEventListener("dblclick", () => put(NaN));
   bar.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -step, ArrowRight: step }[event.key];
-    if (by === undefined) return;
+    if (by === undefined || !isPlainKey(event)) return;
     event.preventDefault();
     event.stopPropagation();
     put(el.offsetWidth + by);
@@ -116,7 +116,7 @@ function render({ model, el }) {
       ArrowLeft: () => (children && isOpen(row) ? toggle(row, false) : row.parent >= 0 && to(shown.indexOf(row.parent))),
       Enter: () => go(row), " ": () => go(row),
     };
-    if (!keys[event.key]) return;
+    if (!keys[event.key] || !isPlainKey(event)) return;
     event.preventDefault();
     keys[event.key]();
   }

@@ -1,6 +1,6 @@
 // The timeline of a step, measured or simulated: lanes of bars on a canvas. Ctrl + wheel zooms, dragging moves, a click selects.
 
-import { follow, h, humanBytes, panel } from "../dom.js";
+import { follow, h, humanBytes, isPlainKey, panel } from "../dom.js";
 
 const LANE_HEIGHT = 34, BAR = 22, AXIS = 24, NAMES = 130, TICK = 60; // pixels
 
@@ -173,7 +173,7 @@ function render({ model, el }) {
   canvas.addEventListener("keydown", (event) => {
     const span = to - from, middle = (from + to) / 2;
     const act = { "+": () => view(middle - span / 3, span / 1.5), "-": () => view(middle - span * 0.75, span * 1.5), ArrowLeft: () => view(from - span / 5, span), ArrowRight: () => view(from + span / 5, span), f: () => view(0, whole()) }[event.key];
-    if (act) { event.preventDefault(); event.stopPropagation(); act(); }
+    if (act && isPlainKey(event)) { event.preventDefault(); event.stopPropagation(); act(); }
   });
   const sizes = new ResizeObserver(draw);
   sizes.observe(box);
