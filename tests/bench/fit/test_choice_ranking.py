@@ -78,9 +78,11 @@ def test_a_ranking_plans_only_what_arithmetic_cannot_predict(bench, monkeypatch)
     exact = worth.exact
     monkeypatch.setattr(worth, "exact", lambda choices: planned.append(choices) or exact(choices))
     ranking = RankingTask(worth, [[site] for site in bench.sites()])
-    assert ranking.content()["left"] > 0
+    assert ranking.content()["left"] == len(choices_of(bench))
+    lefts = []
     while ranking.step():
-        pass
+        lefts.append(ranking.content()["left"])
+    assert lefts == sorted(lefts, reverse=True), "the number of pending choices grew"
     rows = ranking.content()["rows"]
     assert [row["choices"] for row in rows] == choices_of(bench)
     assert ranking.content()["left"] == 0

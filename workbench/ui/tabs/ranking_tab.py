@@ -161,8 +161,10 @@ class RankingTask:
             row_of(group, choices, self._gains.get(number), self._refused.get(number, ""))
             for number, (group, choices) in enumerate(self._rows)
         ]
-        left = len(self._quick) + (len(self._is_inexact()) if self._by_plan is None else len(self._by_plan))
-        return {"rows": rows, "left": min(left, len(self._quick) + MOST_PLANS), "machine": self._worth.machine.name}
+        # Before the plans begin, a row without a gain is still without a plan: count it once.
+        begun = self._by_plan is not None
+        left = len(self._by_plan or ()) if begun else min(len(self._is_inexact()), len(self._quick) + MOST_PLANS)
+        return {"rows": rows, "left": left, "machine": self._worth.machine.name}
 
     def _is_inexact(self) -> list[int]:
         return [n for n in range(len(self._rows)) if n not in self._gains or self._gains[n].estimated]

@@ -5,24 +5,27 @@ import { broken, follow, h, panel } from "../dom.js";
 const LINE = 18; // height of a line, in pixels
 const WIDEST_HALF = 130; // limit of the minimum width of a half, in characters
 
-/** Return the lines, with long lines broken into parts. @returns {[string, string][]} */
-const readable = (/** @type {[string, string][]} */ lines) => lines.flatMap(([mark, text]) => broken(text).map((part) => /** @type {[string, string]} */ ([mark, part])));
+/** @typedef {{mark: string, text: string, of: number}} Part a line or a part of a long line, and the number of its line */
 
-/** Return rows of lines: one line per row or, if `beside` is set, a removed line beside an added line. */
-function rowsOf(/** @type {[string, string][]} */ lines, /** @type {boolean} */ beside) {
-  if (!beside) return lines.map(([mark, text]) => ({ changed: mark !== " ", halves: [{ mark, text }] }));
+/** Return the lines, with long lines broken into parts. @returns {Part[]} */
+const readable = (/** @type {[string, string][]} */ lines) => lines.flatMap(([mark, text], of) => broken(text).map((part) => ({ mark, text: part, of })));
+
+/** Return rows of lines: one part per row or, if `beside` is set, a removed part beside an added part. */
+function rowsOf(/** @type {Part[]} */ lines, /** @type {boolean} */ beside) {
+  if (!beside) return lines.map((part) => ({ changed: part.mark !== " ", halves: [part] }));
+  const none = { mark: " ", text: "", of: -1 };
   const rows = [];
   for (let at = 0; at < lines.length;) {
-    if (lines[at][0] === " ") {
-      const half = { mark: " ", text: lines[at++][1] };
+    if (lines[at].mark === " ") {
+      const half = lines[at++];
       rows.push({ changed: false, halves: [half, half] });
       continue;
     }
     const gone = [], added = [];
-    while (at < lines.length && lines[at][0] === "-") gone.push(lines[at++][1]);
-    while (at < lines.length && lines[at][0] === "+") added.push(lines[at++][1]);
+    while (at < lines.length && lines[at].mark === "-") gone.push(lines[at++]);
+    while (at < lines.length && lines[at].mark === "+") added.push(lines[at++]);
     for (let i = 0; i < Math.max(gone.length, added.length); i++)
-      rows.push({ changed: true, halves: [{ mark: i < gone.length ? "-" : " ", text: gone[i] ?? "" }, { mark: i < added.length ? "+" : " ", text: added[i] ?? "" }] });
+      rows.push({ changed: true, halves: [gone[i] ?? none, added[i] ?? none] });
   }
   return rows;
 }
@@ -59,7 +62,9 @@ function render({ model, el }) {
   function write() {
     const { lines = [], names = [] } = model.get("content");
     const added = lines.filter(([mark]) => mark === "+").length, gone = lines.filter(([mark]) => mark === "-").length;
-    const some = shown.length < rowsOf(readable(lines), beside.checked).length ? `${shown.length} of ` : "";
+    // Count lines, not rows: a long line has several rows, and two lines stand in one row side by side.
+    const seen = new Set(shown.flatMap(({ halves }) => halves.map(({ of }) => of)).filter((of) => of >= 0)).size;
+    const some = seen < lines.length ? `${seen} of ` : "";
     const where = changes.length ? `, ${at < 0 ? "" : `change ${at + 1} of `}${changes.length}${at < 0 ? ` change${changes.length === 1 ? "" : "s"}` : ""}` : "";
     count.textContent = names.length ? `${some}${lines.length} lines${added + gone ? `, ${added} new, ${gone} gone` : ""}${where}` : "computing the passes…";
     back.disabled = at <= 0;
