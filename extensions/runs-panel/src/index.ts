@@ -27,7 +27,7 @@ const tab: JupyterFrontEndPlugin<void> = {
   requires: [INotebookTracker],
   optional: [ICommandPalette],
   activate: (app: JupyterFrontEnd, notebooks: INotebookTracker, palette: ICommandPalette | null) => {
-    const tabs = new Tabs(app.shell, notebooks);
+    const tabs = new Tabs(app.shell, notebooks, (path) => void app.commands.execute("docmanager:open", { path }));
     app.commands.addCommand(OPEN_TAB, {
       label: "Open the Workbench in a Tab",
       caption: "Shows the whole app of the notebook in a tab",

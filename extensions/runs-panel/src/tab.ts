@@ -2,6 +2,7 @@
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { MainAreaWidget } from "@jupyterlab/apputils";
+import { PathExt } from "@jupyterlab/coreutils";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import { Panel } from "@lumino/widgets";
 import { icon } from "./icon";
@@ -12,6 +13,8 @@ const ASK = "thunder-workbench:open-tab";
 const NEWS = "thunder-workbench:tab";
 /** Event to the app that opens a place or tab below the graph. */
 const PLACE = "thunder-workbench:place";
+/** Event of the app that opens a file that it has written. The handler calls `preventDefault` if it can; with `ask`, it does not open the file. */
+const OPEN = "thunder-workbench:open-file";
 const WIDGET = "application/vnd.jupyter.widget-view+json";
 
 /** An app that a notebook shows: the id of its widget's model, and the program's name. */
@@ -23,11 +26,22 @@ interface Shown {
 
 export class Tabs {
   private readonly open = new Map<string, MainAreaWidget<Panel>>();
+  private readonly origins = new Map<string, NotebookPanel>();
 
   constructor(
     private readonly shell: JupyterFrontEnd.IShell,
     private readonly notebooks: INotebookTracker,
+    openFile: (path: string) => void,
   ) {
+    document.addEventListener(OPEN, (event) => {
+      const { path, ask } = (event as CustomEvent<{ path: string; ask: boolean }>).detail, node = event.target as Node;
+      const app = [...this.open].find(([, tab]) => tab.node.contains(node))?.[0];
+      const notebook = app ? this.origins.get(app) : notebooks.find((panel) => panel.node.contains(node));
+      // The kernel writes into the notebook's folder. JupyterLab may not see what is outside of it.
+      if (!notebook || path.startsWith("/") || path.split("/").includes("..")) return;
+      event.preventDefault();
+      if (!ask) openFile(PathExt.join(PathExt.dirname(notebook.context.path), path));
+    });
     document.addEventListener(ASK, (event) => {
       const { app, name } = (event as CustomEvent<{ app: string; name: string }>).detail;
       const notebook = notebooks.find((panel) => panel.node.contains(event.target as Node));
@@ -95,6 +109,7 @@ export class Tabs {
     tab.title.icon = icon;
     tab.title.closable = true;
     this.open.set(app, tab);
+    this.origins.set(app, notebook);
     const close = () => tab.dispose();
     notebook.disposed.connect(close);
     const restarted = () => {
@@ -106,6 +121,7 @@ export class Tabs {
     notebook.sessionContext.kernelChanged.connect(changed);
     tab.disposed.connect(() => {
       this.open.delete(app);
+      this.origins.delete(app);
       notebook.disposed.disconnect(close);
       notebook.sessionContext.statusChanged.disconnect(restarted);
       notebook.sessionContext.kernelChanged.disconnect(changed);

@@ -121,6 +121,30 @@ def test_a_message_during_a_preview_stays_until_the_user_points_again(mount):
     assert preview.is_visible()
 
 
+@pytest.mark.parametrize("can", [True, False])
+def test_a_written_file_is_a_link_where_the_page_can_open_it(mount, can: bool):
+    page = mount({})
+    page.evaluate(
+        """can => {
+            window.opened = [];
+            document.addEventListener("thunder-workbench:open-file", (event) => {
+                if (!can) return;
+                event.preventDefault();
+                if (!event.detail.ask) window.opened.push(event.detail.path);
+            });
+        }""",
+        can,
+    )
+    text = "Written to llama.choices.py. In a notebook: wb.load('llama.choices.py').jit(model)"
+    set_traits(page, said={"message": {"text": text, "bad": False, "file": "llama.choices.py"}})
+    assert page.locator(".wb-message-text").inner_text() == text
+    link = page.get_by_role("button", name="llama.choices.py")
+    assert link.count() == can
+    if can:
+        link.click()
+        assert page.evaluate("window.opened") == ["llama.choices.py"]
+
+
 def test_a_text_that_is_cut_is_shown_whole_in_focus_and_in_its_title(mount):
     page = mount({"message": MESSAGE, "run": {**RUN, "state": "failed", "busy": False, "text": REASON}}, 700)
     text, state = page.locator(".wb-message-text"), page.locator(".wb-state")

@@ -113,7 +113,9 @@ class Exporter:
             "plan": f" In a notebook: wb.open({json.dumps(path, ensure_ascii=False)}); or double-click it.",
             **{kind: f" In your script: import {module}; {use.format(module)}" for kind, use in _USES.items()},
         }
-        self._say(f"Written to {written}.{uses.get(target, '')}")
+        text = f"Written to {written}.{uses.get(target, '')}"
+        # The page makes a link of the file's name, where it can open the file.
+        self._controls.update(message={"text": text, "bad": False, "file": str(written)})
 
     def show(self, path: str, target: str, asked: str) -> None:
         """Show the file that `write` would write, and the choices that it would leave out, each with the reason.

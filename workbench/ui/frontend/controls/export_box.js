@@ -12,7 +12,7 @@ export function exportBox(model, file) {
   const opener = h("button", { class: "wb-export-more", title: "For Thunder or for plain PyTorch: the file, and what it leaves out", "aria-label": "What the file is for", "aria-haspopup": "dialog", "aria-expanded": "false", onclick: () => open(el.hidden) }, "▾");
   const write = () => model.send({ type: "export", path: file.value.trim(), target });
   const row = h("div", { class: "wb-targets", role: "group", "aria-label": "Targets" }, h("span", { class: "wb-muted" }, "For "));
-  const about = h("p", { class: "wb-muted" }), body = h("div", { class: "wb-export-body" }), make = h("button", { class: "wb-primary", onclick: write });
+  const about = h("p", { class: "wb-muted" }), body = h("div", { class: "wb-export-body" }), make = h("button", { class: "wb-primary", onclick: () => { write(); open(false); } });
   const el = h("div", { class: "wb-export-box", role: "dialog", "aria-label": "Export", hidden: true, tabindex: "-1" },
     row, about, body, h("div", { class: "wb-export-end" }, make, h("button", { onclick: () => open(false) }, "Close")));
 

@@ -3,6 +3,7 @@
 
 import { follow, h, humanBytes, panel } from "../dom.js";
 
+const OPEN = "thunder-workbench:open-file"; // event to the JupyterLab extension (`extensions/runs-panel/src/tab.ts`)
 const HINT = "Click an arc to select it. Hover to preview a change.";
 
 /** @param {{model: any, el: HTMLElement}} context */
@@ -67,10 +68,18 @@ function render({ model, el }) {
     spark();
   }
 
+  /** Ask the page to open a file, or only whether it can. A page that can cancels the event. */
+  const opens = (/** @type {string} */ path, /** @type {boolean} */ ask) => !el.dispatchEvent(new CustomEvent(OPEN, { bubbles: true, cancelable: true, detail: { path, ask } }));
+  /** Return a message's text, with its file as a link if the page can open files. */
+  function words({ text, file }) {
+    const at = file ? text.indexOf(file) : -1;
+    if (at < 0 || !opens(file, true)) return text;
+    return [text.slice(0, at), h("button", { class: "wb-link", title: "Open the file", onclick: () => opens(file, false) }, file), text.slice(at + file.length)];
+  }
   function drawMessage(said) {
     message.className = `wb-message ${said ? (said.bad ? "wb-error" : "wb-said") : ""}`;
     message.setAttribute("role", said?.bad ? "alert" : "status");
-    message.replaceChildren(h("span", { class: "wb-message-text", tabindex: said ? "0" : null, title: said?.text }, said?.text ?? HINT));
+    message.replaceChildren(h("span", { class: "wb-message-text", tabindex: said ? "0" : null, title: said?.text }, said ? words(said) : HINT));
     if (said) message.append(h("button", { class: "wb-close", title: "Dismiss", "aria-label": "Dismiss", onclick: () => model.send({ type: "dismiss" }) }, "×"));
   }
 
