@@ -282,6 +282,7 @@ def test_why_gives_the_gain_of_each_choice(tall: Workbench) -> None:
         assert then.peak_bytes - found.peak_bytes == step.peak_bytes
         assert re.fullmatch(f"{'Lower' if lower else 'Raise'} the peak by .+", step.label)
         assert step.effect.startswith(f"{step.id}={step.option}, step {'+' if lower else '−'}")
+        assert step.effect_in_words.startswith(f"{step.option} {step.id.removeprefix('saved:')}, step ")
         assert repr(found).count(str(step)) == 1
     assert repr(found).startswith(f"Peak {human_bytes(found.before_peak_bytes)} → {human_bytes(found.peak_bytes)} (")
     assert "), optimal within 0." in found.lines[1]

@@ -139,6 +139,7 @@ def test_a_failed_export_is_reported_and_a_possible_export_is_written(app, tmp_p
     assert app.controls.content["message"] == {
         "text": f'Written to {tmp_path / "x.py"}. In a notebook: wb.load("{tmp_path / "x.py"}").jit(model)',
         "bad": False,
+        "file": str(tmp_path / "x.py"),
     }
     assert wb.load(tmp_path / "x.py").program == "mlp"
 
@@ -294,7 +295,10 @@ def test_a_choice_applies_to_all_layers_also_to_layers_that_are_shown_apart():
     app._on_inspector({"type": "choose", "id": every[2], "option": "recompute"})
     settled(app)
     assert bench.choices == dict.fromkeys(every, "recompute")
-    assert "in 5 layers set to recompute" in app.controls.content["message"]["text"]
+    # The name of a choice for several layers has no layer.
+    label, told = bench.site(every[2]).label, app.controls.content["message"]["text"]
+    assert label.startswith("blocks.2")
+    assert told.startswith(f"{label[len('blocks.2.') :]} in 5 layers set to recompute: ")
     # A double click, too, applies to all layers.
     turn(app, every[0])
     assert {bench.site(id).choice for id in every} == {"offload"}

@@ -105,8 +105,16 @@ class NextChoice:
     @property
     def effect(self) -> str:
         """The choice, and its effect on the step time, in words."""
-        step = human_seconds(abs(self.step_s))
-        return f"{self.id}={self.option}, step {'+' if self.step_s >= 0 else '−'}{step}"
+        return f"{self.id}={self.option}, {self._step_text}"
+
+    @property
+    def effect_in_words(self) -> str:
+        """As `effect`, with the choice as words and not as an entry of a config."""
+        return f"{self.option} {self.id.partition(':')[2] or self.id}, {self._step_text}"
+
+    @property
+    def _step_text(self) -> str:
+        return f"step {'+' if self.step_s >= 0 else '−'}{human_seconds(abs(self.step_s))}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

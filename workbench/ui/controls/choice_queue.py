@@ -13,7 +13,7 @@ from workbench.bench.session.plan_diff import newly_held
 from workbench.core.lever import Site
 from workbench.errors import ChoiceError
 from workbench.ui.controls.messages import words_of_change, words_of_held, words_of_step
-from workbench.ui.graph.node_names import next_option, short_label
+from workbench.ui.graph.node_names import label_in_layers, next_option, short_label
 from workbench.ui.graph.site_anchors import CROSSING
 from workbench.util.gc_pause import paused_gc
 
@@ -116,7 +116,11 @@ class ChoiceQueue:
         same = {site.id for site in self._graph.sites_turned(id, "all")}
         if not choices.keys() <= same or len({*choices.values()}) > 1:
             return _Named(id, f"{len(choices)} choices", "", "sites", alike)
-        return _Named(id, short_label(first) if first is not None else id, option, self._graph.kind_of_peers(id), alike)
+        peers = self._graph.kind_of_peers(id)
+        if first is None:
+            return _Named(id, id, option, peers, alike)
+        label = label_in_layers(first) if len(choices) > 1 and peers == "layers" else short_label(first)
+        return _Named(id, label, option, peers, alike)
 
     def _make(self, number: int, named: _Named) -> None:
         choices = self._asked[number]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.controls.controls import StatusLine
-from workbench.ui.graph.node_names import short_label
+from workbench.ui.graph.node_names import label_in_layers, short_label
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -109,7 +109,10 @@ class Preview(StatusLine):
             self._set_content(self._next_turn(), {"what": f"{name} is {option} now", "how": "nothing would change"})
             return
         alike = self._graph.choices_at(site.id, option, message.get("scope"))
-        peers = f" in {len(alike)} {self._graph.kind_of_peers(site.id)}" if len(alike) > 1 else ""
+        kind = self._graph.kind_of_peers(site.id)
+        peers = f" in {len(alike)} {kind}" if len(alike) > 1 else ""
+        if peers and kind == "layers":
+            name = label_in_layers(site)
         one_kind = not choices or choices == alike
         self._ask(choices or alike, f"{option} for {name}{peers}" if one_kind else f"{len(choices)} choices")
 

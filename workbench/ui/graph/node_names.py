@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.core.graph import Graph
+from workbench.core.graph import Graph, layer_of
 from workbench.core.lever import Site
 from workbench.ui.graph.layout_arrays import GraphLayout
 
@@ -60,6 +60,13 @@ def _value_ids(names: tuple[str, ...]) -> list[str]:
 def short_label(site: Site) -> str:
     """Return a site's name for one line: its label. For a setting, return the id, because the label is a sentence."""
     return site.id if site.is_setting else site.label.partition(" (tie: ")[0]
+
+
+def label_in_layers(site: Site) -> str:
+    """Return a site's name for several layers that have such a site: its short label without the layer."""
+    layer = layer_of(site.id.partition(":")[2].partition("/")[0])
+    label = short_label(site)
+    return label[len(layer) + 1 :] if layer and label.startswith((f"{layer}.", f"{layer}/")) else label
 
 
 def next_option(site: Site) -> str | None:

@@ -223,7 +223,7 @@ def fit_content(fit: Fit) -> dict[str, Any]:
             for chosen in fit.why
         ],
         "steps": [
-            {"label": step.label, "effect": step.effect, "choices": {step.id: step.option}}
+            {"label": step.label, "effect": step.effect_in_words, "choices": {step.id: step.option}}
             for step in (fit.looser, fit.tighter)
             if step is not None
         ],
