@@ -273,6 +273,21 @@ def test_keys_move_the_selection_choose_undo_and_redo(mount):
     assert page.evaluate("model.get('selected')").startswith("t:")
 
 
+def test_a_sheet_lists_the_keys_and_closes_by_the_same_key_by_escape_or_without_focus(mount):
+    page = mount()
+    sheet, canvas = page.get_by_role("dialog", name="Keys of the graph"), page.locator("canvas").first
+    for close in ("?", "Escape"):
+        canvas.focus()
+        page.keyboard.press("?")
+        assert "undo, redo" in sheet.inner_text()
+        page.keyboard.press(close)
+        assert sheet.count() == 0
+        assert canvas.evaluate("el => el === document.activeElement")
+    page.keyboard.press("?")
+    page.locator("[data-do=fit]").focus()
+    assert sheet.count() == 0
+
+
 def menu(page: Page) -> list[str]:
     """Return the items of the open menu, without their notes; an empty list if no menu is open."""
     names = "items => items.map(item => item.firstChild.textContent)"

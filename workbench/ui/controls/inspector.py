@@ -26,20 +26,6 @@ _MOST = 12
 For a statement, at most twice as many sites are listed, and at most twice as many fusion boundaries.
 """
 
-_KEYS = [
-    ("click", "select"),
-    ("double click", "change an arc or a label to its next option"),
-    ("right click", "open a menu"),
-    ("↑ ↓", "next statement or arc"),
-    ("← →", "along an arc"),
-    ("space", "change the selection to its next option"),
-    ("⇧ F10", "open the menu of the selection"),
-    ("o", "fold or unfold identical layers"),
-    ("/", "search"),
-    ("u  r", "undo, redo"),
-    ("f  1", "show all, actual size"),
-]
-
 
 class Inspector(Panel):
     """The panel beside the graph. The functions of this module make its `content`."""
@@ -48,12 +34,12 @@ class Inspector(Panel):
 
 
 def empty_content() -> dict[str, Any]:
-    """Return the text for an empty selection."""
+    """Return the text for an empty selection, below which the page lists the keys of the graph."""
     hint = (
         "Arcs are values passed to the backward pass or between fusions; "
         "small labels on statements are choices too. Click one to select it; double-click it to change it."
     )
-    return {"keys": _KEYS, "hint": hint}
+    return {"hint": hint}
 
 
 type ByLayers = dict[str, dict[str, list[tuple[str, Effect]]]]

@@ -1,10 +1,13 @@
 // The inspector: the selected element, its sites, and the effect of each option on the whole plan.
 
 import { follow, h, panel, previewed } from "../dom.js";
+import { keyList } from "../graph/graph_keys.js";
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "inspector");
+  // Without a selection, nothing in the panel has the focus, and it may be higher than its place.
+  for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": "Inspector" })) el.setAttribute(name, value);
   const go = (id) => () => model.send({ type: "go", id });
   previewed(model, el);
   const link = ({ id, label }) => (id ? h("button", { class: "wb-link", onclick: go(id), title: "show it in the graph" }, label) : h("span", {}, label));
@@ -80,10 +83,7 @@ function render({ model, el }) {
     }
     if (shown.fusion) parts.push(code(shown));
     parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
-    if (shown.keys) {
-      parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint),
-        h("dl", { class: "wb-keys" }, shown.keys.map(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])));
-    }
+    if (shown.hint) parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint), keyList());
     const { scrollTop } = el, held = /** @type {any} */ (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
     el.replaceChildren(...parts.filter(Boolean));
     // Effects come one by one. Keep the focus on its option when the panel is redrawn.

@@ -2,6 +2,7 @@
 
 import { isPlainKey, previews } from "../dom.js";
 import { draw } from "./graph_drawing.js";
+import { toggleKeys } from "./graph_keys.js";
 import { toggleLegend } from "./graph_legend.js";
 import { Overview } from "./graph_map.js";
 import { itemsOf, openMenu } from "./graph_menu.js";
@@ -58,7 +59,7 @@ class View {
   build() {
     const { el, model } = this;
     const still = model.get("read_only") === true;
-    const keys = `Arrows move,${still ? "" : " space turns the selected choice, Shift+F10 opens its menu,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches.`;
+    const keys = `Arrows move,${still ? "" : " space turns the selected choice, Shift+F10 opens its menu,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches, question mark lists all keys.`;
     el.classList.add("wb-graph");
     el.dataset.lmSuppressShortcuts = "true";
     el.style.height = `${model.get("height")}px`;
@@ -289,6 +290,7 @@ class View {
 
   onDown(event) {
     const { places } = this;
+    this.tip.hidden = true; // it comes back when the pointer moves
     if (event.button === 2) return; // opens the menu
     this.canvas.focus({ preventScroll: true });
     const [x, y] = this.pointer(event), bar = places.scene && !this.state.readOnly ? places.barHit(x, y) : null;
@@ -400,6 +402,7 @@ class View {
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
       r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
       o: () => this.foldHere(), "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
+      "?": () => toggleKeys(this.el, this.canvas, this.state.readOnly),
       Home: () => { places.top = 0; this.redraw(); }, End: () => { places.top = Infinity; places.clamp(); this.redraw(); },
       PageDown: () => this.scroll(places.heightPx * 0.9), PageUp: () => this.scroll(-places.heightPx * 0.9),
     }[event.key];
