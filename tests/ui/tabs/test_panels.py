@@ -391,7 +391,9 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     slider.focus()
     page.keyboard.press("Home")
     assert field.input_value() == "3 GiB"
-    field.fill("4 GiB")
+    field.click()
+    page.keyboard.type("4 GiB")
+    assert field.input_value() == "4 GiB", "the first click does not select the text"
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Cancel the curve").click()
     page.locator(".wb-link").click()

@@ -16,6 +16,10 @@ function render({ model, el }) {
   const peak = h("input", { type: "text", "aria-label": "Peak at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of unmodified Thunder", spellcheck: "false", size: 12 });
   const ask = () => model.send({ type: "fit", peak: peak.value.trim() });
   const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload for the least time under this peak. Choices made by hand stay", onclick: ask }, "Fit");
+  // The first click into the field selects its text, so that typing replaces it.
+  let entered = false;
+  peak.addEventListener("focus", () => { entered = true; });
+  peak.addEventListener("click", () => { if (entered && peak.selectionStart === peak.selectionEnd) peak.select(); entered = false; });
   peak.addEventListener("keydown", (event) => { if (event.key === "Enter") ask(); });
   const slider = h("input", { type: "range", style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0", min: "0", max: "1000", "aria-label": "Peak, from the least peak that was found to the peak of unmodified Thunder", oninput: () => { peak.value = asLimit(at(Number(slider.value))); }, onchange: ask });
   const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
