@@ -274,7 +274,7 @@ def test_the_timeline_separates_one_real_step_from_medians_over_steps():
     assert forward[-1]["end_s"] <= backward[0]["start_s"]
     assert [row["seconds"] for row in content["medians"]] == [0.1, 0.2]
     assert content["head"].startswith("A step takes 250 ms")
-    assert "the device is idle for 50 ms before its first work" in content["head"]
+    assert "The device is idle for 50 ms before its first work" in content["head"]
     before = timeline_content(statement_times(one_start_s=[], one_seconds=[], one_free_s=[], one_step_s=0.0), {})
     assert [lane["name"] for lane in before["lanes"]] == ["stream 7, profiled"]
     assert len(before["medians"]) == 2
@@ -283,10 +283,10 @@ def test_the_timeline_separates_one_real_step_from_medians_over_steps():
 @pytest.mark.parametrize(
     ("one_step_s", "step_s", "words"),
     [
-        (0.117, 0.00934, "one instrumented step, 117 ms, which is 12.5 times the median and not typical"),
-        (0.004, 0.00934, "one instrumented step, 4 ms, which is 0.43 times the median and not typical"),
-        (0.0101, 0.00934, "one instrumented step, 10.1 ms; "),
-        (0.9, None, "one instrumented step, 900 ms, which is 3.0 times the median and not typical"),
+        (0.117, 0.00934, "shown is one step with clocks, 117 ms: 12.5 times the median, so not typical"),
+        (0.004, 0.00934, "shown is one step with clocks, 4 ms: 0.43 times the median, so not typical"),
+        (0.0101, 0.00934, "shown is one step with clocks, 10.1 ms. "),
+        (0.9, None, "shown is one step with clocks, 900 ms: 3.0 times the median, so not typical"),
     ],
 )
 def test_the_timeline_says_whether_the_drawn_step_is_typical(one_step_s, step_s, words):
@@ -300,7 +300,7 @@ def test_the_overhead_of_clocks_is_shown_only_beyond_noise():
     assert "6.1" not in timeline_content(statement_times(), {})["head"]
     assert "(−20.0 % to +10.0 %)" in timeline_content(statement_times(), {})["head"]
     beyond = statement_times(overhead=0.06, overhead_low=0.01, overhead_high=0.1)
-    assert "clocks add +6.0 % to a step" in timeline_content(beyond, {})["head"]
+    assert "The clocks add +6.0 % to a step" in timeline_content(beyond, {})["head"]
 
 
 def test_a_timeline_without_a_run_is_empty():

@@ -202,8 +202,8 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
         )
     groups.sort(key=lambda group: (-group["count"] * group["size"], group["members"][0]["name"]))
     head = (
-        "This executor fuses nothing. For fusions on a CPU, open the program with executor='torchcompile'; for a "
-        "GPU, with executor='nvfuser'."
+        "This executor fuses nothing. To see fusions, open the program with executor='torchcompile' on a CPU, "
+        "or with 'nvfuser' on a GPU."
     )
     if census.count:
         compilations = plan.counts["compilations"]

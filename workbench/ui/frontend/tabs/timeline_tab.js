@@ -91,7 +91,8 @@ function render({ model, el }) {
       c.fillStyle = color("hair");
       c.fillRect(Math.round(x(at)), AXIS - 6, 1, height);
       c.fillStyle = color("muted");
-      if (x(at) + 3 + c.measureText(seconds(at)).width <= width) c.fillText(seconds(at), x(at) + 3, AXIS / 2 - 2);
+      const label = seconds(at).replace(/\.?0+(?= )/, ""); // 200 ms, not 200.00 ms
+      if (x(at) + 3 + c.measureText(label).width <= width) c.fillText(label, x(at) + 3, AXIS / 2 - 2);
     }
     shown.forEach(({ name, kind, bars }, lane) => {
       const top = AXIS + lane * LANE_HEIGHT + (LANE_HEIGHT - BAR) / 2;
@@ -178,7 +179,7 @@ function render({ model, el }) {
   const sizes = new ResizeObserver(draw);
   sizes.observe(box);
   const stop = follow(model, ["content"], () => {
-    head.textContent = `${model.get("content").head ?? ""}${lanes().length ? `. ${model.get("content").says}; ctrl + wheel zooms, dragging moves.` : ""}`;
+    head.textContent = `${model.get("content").head ?? ""}${lanes().length ? `. ${model.get("content").says}. Ctrl + wheel zooms, dragging moves.` : ""}`;
     from = 0;
     to = lanes().length ? whole() : 1;
     hover = null;
