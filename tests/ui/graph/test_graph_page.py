@@ -12,6 +12,7 @@ from playwright.sync_api import Page
 from tests.ui.page import encoded
 from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
+from workbench.ui.app.places import find
 from workbench.ui.graph.layout import compute
 from workbench.ui.graph.layout_arrays import Columns
 from workbench.ui.graph.payload import pack, payload
@@ -288,6 +289,19 @@ def test_a_sheet_lists_the_keys_and_closes_by_the_same_key_by_escape_or_without_
     assert sheet.count() == 0
 
 
+SHOW = ["Show in the outline", "Show in the trace", "Show on the memory curve"]
+
+
+def test_the_menu_opens_a_tab_that_shows_the_element(mount):
+    page = mount()
+    for item, name in zip(SHOW, ("Outline", "Trace", "Curve and peak"), strict=True):
+        page.mouse.click(**point(page, "t:t1"), button="right")
+        page.get_by_role("menuitem", name=item).click()
+        assert selected(page) == "t:t1"
+        assert messages(page)[-1] == {"type": "tab", "name": name}
+        assert find(name).tab == name
+
+
 def menu(page: Page) -> list[str]:
     """Return the items of the open menu, without their notes; an empty list if no menu is open."""
     names = "items => items.map(item => item.firstChild.textContent)"
@@ -297,7 +311,7 @@ def menu(page: Page) -> list[str]:
 def test_a_right_click_opens_a_menu_and_its_items_choose_unfold_and_select(mount):
     page = mount()
     page.mouse.click(**point(page, SITE), button="right")
-    assert menu(page) == ["Choose recompute", "Unfold 4 identical layers", "Select", "Copy id"]
+    assert menu(page) == ["Choose recompute", "Unfold 4 identical layers", "Select", *SHOW, "Copy id"]
     page.wait_for_function("window.previews.length === 1")
     assert page.evaluate("window.previews") == [{"type": "preview", "id": SITE, "option": "recompute"}]
     page.get_by_role("menuitem", name="Choose recompute").click()

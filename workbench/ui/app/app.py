@@ -127,6 +127,7 @@ class App:
             on_choose=lambda choices: self.choosing.choose(choices),
             on_place=lambda rows: self.choosing.choose({id: bench.plan.place(row) for id, row in rows.items()}),
             on_preview=lambda message: self.preview.point(message),
+            on_tab=lambda name: self._act(lambda: self.places.open(name)),
         )
         self.choosing = ChoiceQueue(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
         self.preview = Preview(bench, self.graph, self.choosing, self.controls, self._on_message)

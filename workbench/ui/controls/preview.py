@@ -109,9 +109,9 @@ class Preview(StatusLine):
             self._set_content(self._next_turn(), {"what": f"{name} is {option} now", "how": "nothing would change"})
             return
         alike = self._graph.choices_at(site.id, option, message.get("scope"))
-        kind = self._graph.kind_of_peers(site.id)
-        peers = f" in {len(alike)} {kind}" if len(alike) > 1 else ""
-        if peers and kind == "layers":
+        noun = self._graph.kind_of_peers(site.id)
+        peers = f" in {len(alike)} {noun}" if len(alike) > 1 else ""
+        if peers and noun == "layers":
             name = label_in_layers(site)
         one_kind = not choices or choices == alike
         self._ask(choices or alike, f"{option} for {name}{peers}" if one_kind else f"{len(choices)} choices")

@@ -98,6 +98,8 @@ class GraphView(Answering):
         statement before which the end now is. If layers are folded, there are several sites.
     on_preview : callable, optional
         Called with a message when the pointer enters or leaves a site. Only a message on entry has the site's ``id``.
+    on_tab : callable, optional
+        Called with the name of the tab in which the user wants to see the selection.
     height : int
         Height on the page in pixels.
 
@@ -134,12 +136,13 @@ class GraphView(Answering):
         on_choose: Callable[[dict[str, str]], None] | None = None,
         on_place: Callable[[dict[str, int]], None] | None = None,
         on_preview: Callable[[dict[str, Any]], None] | None = None,
+        on_tab: Callable[[str], None] | None = None,
         **traits: Any,
     ) -> None:
         super().__init__(**traits)
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
         self.scope: Scope = "alike"
-        self._on_choose, self._on_place, self._on_preview = on_choose, on_place, on_preview
+        self._on_choose, self._on_place, self._on_preview, self._on_tab = on_choose, on_place, on_preview, on_tab
         self._unfolded: set[str] = set()
         self._views = False
         self._unpacks = True
@@ -395,6 +398,8 @@ class GraphView(Answering):
                 )
         elif kind == "preview" and self._on_preview is not None:
             self._on_preview(message)
+        elif kind == "tab" and self._on_tab is not None:
+            self._on_tab(message["name"])
         elif kind == "undo":
             self._on_undo()
         elif kind == "redo":

@@ -3,6 +3,9 @@
 import { h, isPlainKey } from "../dom.js";
 import { COMPOSITE, LOOP, MOMENT } from "./graph_scene.js";
 
+/** Tabs below the graph that follow the selection, and the names of the items that open them. */
+const TABS = { "Show in the outline": "Outline", "Show in the trace": "Trace", "Show on the memory curve": "Curve and peak" };
+
 /** @typedef {{text: string, note?: string, preview?: Record<string, any>, act: () => void}} Item */
 
 /** Return the menu's items for `target`, an element as `Places.hit` returns it. The items act on `view`. @returns {Item[]} */
@@ -29,6 +32,8 @@ export function itemsOf(/** @type {any} */ view, /** @type {any} */ target) {
     items.push({ text: strings[node.name[target.index]].startsWith("▾") ? "Show as one" : "Show each", act: () => view.unfold(target.index) });
   if (target.kind === "section") return items;
   if (target.id !== view.state.selected) items.push({ text: "Select", act: () => view.select(target.id) });
+  if (!readOnly && target.kind !== "module")
+    for (const [text, name] of Object.entries(TABS)) items.push({ text, act: () => { view.select(target.id); view.model.send({ type: "tab", name }); } });
   // A page that was not loaded over a secure connection has no clipboard.
   if (navigator.clipboard) items.push({ text: "Copy id", note: target.id, act: () => { void navigator.clipboard.writeText(target.id); } });
   return items;
