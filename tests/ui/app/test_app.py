@@ -659,14 +659,28 @@ def test_a_click_on_the_memory_curve_or_on_a_pass_line_selects_in_the_graph(app,
     assert app.graph.selected in app.graph.marked_nodes(legal(bench).id)
 
 
-def test_a_selected_statement_shows_the_sites_of_its_outputs_and_inputs(app, bench):
+def test_a_selected_statement_shows_its_options_and_the_sites_of_its_inputs(app, bench):
     site = legal(bench)
     shown = app.graph.shown
     (value,) = site.values[:1]
     statement = next(s for s, outs in enumerate(bench.plan.graph.statements.outputs)
                      if value in [bench.plan.graph.values.name[v] for v in outs.tolist()])  # fmt: skip
     app.graph.selected = shown.statement_ids[statement]
-    assert site.id in [one["id"] for one in app.inspector.content["here"] if one["what"] == "made"]
+    content = app.inspector.content
+    assert [one["id"] for one in content["sites"]] == [site.id]
+    assert content["outputs"][0]["name"] == value
+    assert site.id not in [one["id"] for one in content["here"]]
+    recompute = content_of(app, site.id, "recompute", "figures")
+    assert recompute["figures"][0]["name"] == "peak, predicted"
+    app._on_inspector({"type": "choose", "id": site.id, "option": "recompute"})
+    settled(app)
+    assert bench.site(site.id).choice == "recompute"
+    assert app.inspector.content["outputs"][0]["name"] == value, "the statement is no longer shown after a choice"
+    # A statement that only reads the value has a link to its site.
+    reader = next(s for s, ins in enumerate(bench.plan.graph.statements.inputs)
+                  if value in [bench.plan.graph.values.name[v] for v in ins.tolist()])  # fmt: skip
+    app.graph.selected = app.graph.shown.statement_ids[reader]
+    assert (site.id, "read") in [(one["id"], one["what"]) for one in app.inspector.content["here"]]
 
 
 def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unchanged_peak(app, bench):

@@ -616,14 +616,33 @@ class App:
             self.inspector.content = inspector.composite_content(
                 shown.graph, shown.layout, composite, self.bench.plan.sites
             )
-        elif statement is not None and (shown := self.graph.shown) is not None:
-            content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
-            here = inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)
-            self.inspector.content = {**content, "here": here}
+        elif statement is not None:
+            self.inspector.content = self._statement_content(statement)
         elif (module := self.graph.module_of(selected)) is not None:
             self.inspector.content = inspector.module_content(module)
         else:
             self.inspector.content = inspector.empty_content()
+
+    def _statement_content(self, statement: int) -> dict[str, Any]:
+        """Return the inspector's data for a statement, with its sites as links."""
+        shown = self.graph.shown
+        assert shown is not None
+        content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
+        return {**content, "here": inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)}
+
+    def _only_site(self, id: str) -> list[Site]:
+        """Return the site of what a statement makes, if it has one such site.
+
+        The inspector then shows the site's options with the statement. For a fusion, it shows links.
+        """
+        statement, shown = self.graph.statement_of(id), self.graph.shown
+        if statement is None or statement < 0 or shown is None or self.graph.composite_of(id) is not None:
+            return []
+        if shown.graph.statements.kind[statement] == Kind.FUSION:
+            return []
+        here = inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)
+        made = [one["id"] for one in here if one["what"] == "made"]
+        return [self.bench.plan.site_of[made[0]]] if len(made) == 1 else []
 
     def _show_code(self, fusion: str) -> None:
         code = self.bench.plan.code(fusion)
@@ -631,11 +650,11 @@ class App:
             self.inspector.content = {**self.inspector.content, "code": {"kind": code.kind, "text": code.text}}
 
     def _sites_of(self, id: str) -> list[Site]:
-        """Return the selected site and the sites that share its arc."""
+        """Return the selected site and the sites that share its arc, or the only site of a selected statement."""
         sites = self.bench.plan.sites
         numbers = self.graph.arc_sites(id)
         found = [sites[number] for number in numbers] or [site for site in sites if site.id == id]
-        return sorted(found, key=lambda site: site.id != id)
+        return sorted(found, key=lambda site: site.id != id) or self._only_site(id)
 
     def _show_sites(
         self,
@@ -649,7 +668,7 @@ class App:
         peers = self.graph.kind_of_peers(id)
         count, layers = len(self.graph.peers(id)), len(self.graph.everywhere(id)) if peers == "layers" else 1
         turned = {site.id: self.graph.sites_turned(site.id) for site in sites}
-        self.inspector.content = inspector.site_content(
+        content = inspector.site_content(
             sites,
             effects,
             labels,
@@ -659,6 +678,12 @@ class App:
             by_layers,
             reasons,
         )
+        statement = self.graph.statement_of(self.graph.selected)
+        if statement is not None and statement >= 0:
+            # The statement's own data, without the link to the site whose options are shown.
+            own = self._statement_content(statement)
+            content |= {**own, "here": [one for one in own["here"] if one["id"] != id]}
+        self.inspector.content = content
 
     def _answer(self) -> None:
         """Show the effects of a site's options after each selection. This loop runs in its own thread until `close`."""

@@ -78,7 +78,7 @@ function render({ model, el }) {
           h("tbody", {}, shown.parts.map((one) => h("tr", {}, h("td", {}, one.name), h("td", {}, h("code", {}, one.value)), h("td", { class: "wb-right" }, one.bytes)))))));
     }
     if (shown.here?.length) {
-      parts.push(h("section", { class: "wb-here" }, h("h4", {}, "Sites here"), h("ul", { class: "wb-edges" }, shown.here.map((site) => h("li", {},
+      parts.push(h("section", { class: "wb-here" }, h("h4", {}, shown.sites?.length ? "Other sites here" : "Sites here"), h("ul", { class: "wb-edges" }, shown.here.map((site) => h("li", {},
         link(site), h("span", { class: "wb-muted" }, ` ${site.choice}, ${site.what} here`))))));
     }
     if (shown.fusion) parts.push(code(shown));
