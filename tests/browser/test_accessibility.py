@@ -45,6 +45,7 @@ def test_axe_finds_no_serious_fault(lab: Lab, where: str, themes: tuple[str, str
         for theme, tabs in zip(themes, (TABS[1::2], TABS[::2]), strict=True):
             set_theme(lab, theme)
             assert faults(lab, where, tabs) == []
+            assert faults_of_boxes(lab, where) == []
             if where == CELL and theme == "Light":
                 lab.page.locator(f"{CELL} [data-do=legend]").click()
     finally:
@@ -68,6 +69,56 @@ def set_theme(lab: Lab, name: str) -> None:
     lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
 
 
+def faults_of_boxes(lab: Lab, where: str) -> list[str]:
+    """Open what lies over the app: export, menu, search, keys, help, then an inspector without a selection."""
+    shown, page = lab.page.locator(where), lab.page
+    canvas, found = shown.locator(".wb-graph canvas").first, []
+
+    def look(name: str, box: str) -> None:
+        shown.locator(box).filter(visible=True).first.wait_for()
+        found.extend(f"{name}: {fault}" for fault in serious(lab, where, 10))
+
+    shown.locator(".wb-export-more").click()
+    look("export", ".wb-export-box pre")
+    page.keyboard.press("Escape")
+    canvas.focus()
+    page.keyboard.press("Shift+F10")
+    look("menu", ".wb-menu")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("linear")
+    look("search", ".wb-found:not(:empty)")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    look("keys", ".wb-key-sheet")
+    page.keyboard.press("Escape")
+    shown.locator(".wb-help-button").click()
+    look("help", ".wb-note-box")
+    page.keyboard.press("Escape")
+    canvas.focus()
+    page.keyboard.press("Escape")
+    look("nothing selected", ".wb-inspector .wb-keys")
+    select_arc(lab, where)
+    return found
+
+
+def serious(lab: Lab, part: str, least: int) -> list[str]:
+    """Return the serious and critical findings of axe-core in a part of the page as text."""
+    told = lab.page.evaluate(
+        """async ([where, values]) => {
+            // Only the number of passed rules is needed. Selectors for all elements would take axe a long time.
+            const asked = { runOnly: values, resultTypes: ["violations"], selectors: false };
+            const { violations, passes } = await axe.run(where, asked);
+            const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+            const told = serious.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`));
+            return { looked: passes.length, serious: told };
+        }""",
+        [part, RULES],
+    )
+    assert told["looked"] > least, "axe checked hardly anything of the app"
+    return list(told["serious"])
+
+
 def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
     """Open the given tabs of the app in turn. Return the serious and critical findings of axe-core as text."""
     found = []
@@ -76,17 +127,5 @@ def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
     for name, part in zip(tabs, (where, *[f"{where} .wb-places"] * len(tabs)), strict=False):
         open_tab(lab, name, where)
         lab.page.wait_for_timeout(100)
-        told = lab.page.evaluate(
-            """async ([where, values]) => {
-                // Only the number of passed rules is needed. Selectors for all elements would take axe a long time.
-                const asked = { runOnly: values, resultTypes: ["violations"], selectors: false };
-                const { violations, passes } = await axe.run(where, asked);
-                const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-                const told = serious.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`));
-                return { looked: passes.length, serious: told };
-            }""",
-            [part, RULES],
-        )
-        assert told["looked"] > (10 if part == where else 5), "axe checked hardly anything of the app"
-        found += [f"{name}: {fault}" for fault in told["serious"]]
+        found += [f"{name}: {fault}" for fault in serious(lab, part, 10 if part == where else 5)]
     return found

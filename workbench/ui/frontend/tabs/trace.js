@@ -20,7 +20,7 @@ function render({ model, el }) {
     const found = lines.map((line, number) => ({ ...line, whole: line.text, number: String(number + 1) }))
       .filter(({ text, source }) => !query || `${text} ${source}`.toLowerCase().includes(query));
     shown = found.flatMap((line) => broken(line.text).map((text, part) => (part ? { ...line, text, source: "", number: "" } : { ...line, text })));
-    count.textContent = query ? `${found.length} of ${lines.length} lines` : `${lines.length} lines`;
+    count.textContent = !lines.length ? "computing the trace…" : query ? `${found.length} of ${lines.length} lines` : `${lines.length} lines`;
     inner.style.height = `${shown.length * LINE}px`;
     // The box scrolls sideways if it is too narrow. Lines without a source, such as signatures, extend over the source column.
     const most = (key, some) => shown.reduce((width, line) => (some(line) ? Math.max(width, line[key].length) : width), 0);
