@@ -1,11 +1,13 @@
 """`thunder-workbench` prints tables or JSON, reports an error in one line, and returns the right exit status."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -568,11 +570,15 @@ def test_lab_opens_a_copy_of_the_quickstart_and_keeps_the_users_own_copy(
 ) -> None:
     commands: list[list[str]] = []
 
-    def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
-        commands.append(command)
-        return subprocess.CompletedProcess(command, 0)
+    class Server(contextlib.nullcontext):  # type: ignore[type-arg]
+        def __init__(self, command: list[str]) -> None:
+            super().__init__(self)
+            commands.append(command)
 
-    monkeypatch.setattr(subprocess, "run", run)
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr(subprocess, "Popen", Server)
     assert call("lab", "--no-browser", "--port=9999")[0] == 0
     notebook = tmp_path / "quickstart.ipynb"
     assert json.loads(notebook.read_text())["nbformat"] == 4
@@ -582,6 +588,32 @@ def test_lab_opens_a_copy_of_the_quickstart_and_keeps_the_users_own_copy(
     notebook.write_text("mine")
     call("lab")
     assert notebook.read_text() == "mine"
+
+
+FAKE_JUPYTERLAB = """
+import pathlib, signal, sys
+def end(*_):
+    pathlib.Path("ended").touch()
+    sys.exit(3)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path("started").touch()
+signal.sigtimedwait([signal.SIGUSR1], 60)
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_that_ends_lab_also_ends_jupyterlab(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "jupyterlab.py").write_text(FAKE_JUPYTERLAB)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(cli.__file__).parents[2])])}
+    command = [sys.executable, "-m", "workbench.cli", "lab"]
+    with subprocess.Popen(command, cwd=folder, env=environment) as process:
+        while not (folder / "started").exists():
+            time.sleep(0.05)
+        process.terminate()
+    assert process.returncode == 3
+    assert (folder / "ended").exists()
 
 
 def test_lab_reports_how_to_install_a_missing_jupyterlab(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import typer
 
@@ -94,13 +95,23 @@ def lab(context: typer.Context) -> int:
     # The printed address also opens the notebook. The user's own arguments come later and take precedence.
     address = f"--LabApp.default_url=/lab/tree/{NOTEBOOK}"
     command = [sys.executable, "-m", "jupyterlab", str(here), *root, address, *context.args]
+    servers: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(signum: int, _: FrameType | None) -> None:
+        for server in servers:
+            server.send_signal(signum)
+
     # Jupyter handles Ctrl-C itself: it asks whether to stop. Install a handler that does nothing, because child
     # processes would inherit an ignored signal.
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+    handlers = {signal.SIGINT: lambda *_: None, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}
+    before = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
     try:
-        status = subprocess.run(command, check=False).returncode
+        with subprocess.Popen(command) as server:
+            servers.append(server)
+            status = server.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
     return status if status >= 0 else SIGNALLED - status
 
 
