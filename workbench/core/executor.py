@@ -32,7 +32,8 @@ class Executor:
         Whether the executor compiles several statements together, as a fusion.
     copies : {'', 'regions', 'sets'}
         What the lever `copies` decides for each in-place copy. ``regions``: whether the copy is inside or outside of a
-        region of torch.compile. ``sets``: whether nvFuser's definition has a `set` before the copy. Empty: nothing.
+        region of torch.compile. ``sets``: whether the definition of the nvFuser fusion has the operation `set` before
+        the copy. Empty: nothing.
     order : int
         Sort key in the list of all executors.
     """
@@ -93,7 +94,7 @@ def executor_named(name: str) -> Executor:
 
 
 def why_no_nvfuser() -> str:
-    """Return why nvFuser cannot be used in this process, not even to plan; empty if it can be used."""
+    """Return why nvFuser cannot be imported in this process, so that it cannot even plan; empty if it can."""
     if importlib.util.find_spec("nvfuser_direct") is not None:
         return ""
     if sys.platform != "linux" or platform.machine() != "x86_64":

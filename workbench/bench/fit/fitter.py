@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Capture, Plan
 
 _TRIES = 8
+"""Maximum number of limits that one search gives to the chooser."""
 _TRIES_BESIDE = 4
-"""Maximum number of plans that are computed to find options of storages for one limit and one order."""
+"""Maximum number of new plans for one limit and one other order."""
 _PLANNED_BESIDE = 4_000
 """Maximum total of statements in the plans that are computed to lower the peak memory under one order.
 
@@ -130,7 +131,7 @@ class Fitter:
 
     @property
     def points(self) -> tuple[PresetPlan, ...]:
-        """All points whose plan was computed so far, including `known_points`."""
+        """All points found so far that a fit may return, including `known_points`."""
         return tuple(self._points)
 
     def choices(self, point: OptionCost) -> dict[str, str]:
@@ -324,14 +325,15 @@ class Fitter:
         hard : bool
             Whether to search for the least peak memory if the first search finds no point.
         below_s : float
-            The caller needs only points that add fewer seconds; see `Chooser.fit`.
+            The caller needs only points that add less than `below_s`; see `Chooser.fit`.
         """
         if not self._moves_waits:
             for order in self._orders:
                 self._plan_in_order(self.chooser.stock, order)
             found = self.fastest_planned(limit_bytes)
             if found is not None and not found.options and self._limited_bytes(self.before) > limit_bytes:
-                return found  # no point is faster than one that adds no time
+                # Without fusions, no point is faster. With fusions, a point may be faster, but this search stops here.
+                return found
         aim = limit_bytes
         for _ in range(_TRIES):
             point = self.chooser.fit(aim, below_s=below_s)
@@ -452,5 +454,5 @@ def peak_of(plan: Plan) -> int:
 
 def reserved_of(plan: Plan) -> int:
     """Return the predicted reserved memory of a plan for a GPU."""
-    assert plan.reserved is not None, "the fit is for a GPU"
+    assert plan.reserved is not None, "the plan has no reserved memory, because it is not for a GPU"
     return plan.reserved.reserved_bytes

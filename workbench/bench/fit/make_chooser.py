@@ -1,7 +1,8 @@
 """Make the `Chooser` of a fit, and its guides, from the sites and costs of a program.
 
 Without fusions, a chooser predicts memory from the joint graph in milliseconds. With fusions, only a plan contains the
-memory that fusions need, so each exact evaluation needs a plan; guides predict which assignments are worth a plan.
+memory that fusions need, so each exact evaluation needs a plan. Guides predict for which assignments (an option for
+each storage) a plan should be computed.
 """
 
 from __future__ import annotations
@@ -203,7 +204,10 @@ class ChooserMaker:
         return self._quick(free, self._fixed_and_remade, self._fused_how(), nodes=GUIDE_NODES, dragged=self._remade)
 
     def _further_guide(self) -> Chooser:
-        """Return a guide that ignores fusions, except for the number of statements that a transfer may be ahead."""
+        """Return a guide that ignores fusions, except in the limit on how early a transfer may start (`saved.ahead`).
+
+        For this limit, a fusion counts as one statement.
+        """
         return self._quick(self._free, self._fixed, self._fused_how(), nodes=GUIDE_NODES)
 
     def _quick(

@@ -1,4 +1,4 @@
-"""Replacements of random operators that draw only once, as PyTorch does; see `lowering.overrides`.
+"""Replacements for random operators. A replacement draws only once, as PyTorch does; see `lowering.overrides`.
 
 Thunder calls PyTorch's channel dropout, alpha dropout and `gumbel_softmax` unchanged, and runs them again for their
 gradient. The second run draws different numbers, so the gradients do not match the outputs. Thunder lacks most in-place
@@ -20,12 +20,12 @@ from workbench.compiler.lowering.decompositions import thunder_operator
 from workbench.compiler.lowering.factories import draw_values
 
 _SELU = 1.7580993408473766
-"""Scale times alpha of SELU. Alpha dropout sets dropped elements to the negative of this number."""
+"""Scale times alpha of SELU. Alpha dropout sets dropped elements to minus this number, then scales and shifts all."""
 
 
 def _draw_in_place(kind: str, a: TensorProxy, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
     if generator is not None or kwargs or not all(isinstance(arg, int | float) for arg in args):
-        raise NotImplementedError(f"{kind}_ with a generator, by keyword, or of a number in a tensor")
+        raise NotImplementedError(f"{kind}_ with a generator, with keyword arguments, or with a tensor as an argument")
     return thunder_operator(torch.Tensor.copy_)(a, draw_values(kind, a, a.shape, *args))
 
 
@@ -69,7 +69,8 @@ def _drop(
     """Apply dropout as PyTorch does. If `dims` is None, drop elements. Else, drop channels of `dims` dimensions."""
     if not training or p == 0:
         return a
-    single = dims is not None and a.ndim == dims + 1 and dims != 2  # for `dropout2d`, three dimensions are a batch
+    # `dropout2d` treats an input of three dimensions as a batch (N, C, L).
+    single = dims is not None and a.ndim == dims + 1 and dims != 2
     x = a.unsqueeze(0) if single else a
     shape = x.shape if dims is None else [*x.shape[:2], *[1] * (x.ndim - 2)]
     if p == 1:

@@ -1,8 +1,9 @@
 """Find the memory effects and operation counts of each statement of a trace by running it with fake tensors.
 
-Two statements are equal if their symbols, shapes, strides and constants are equal. A process runs only the first of
-several equal statements. Therefore all layers of a model together take about as much time as one layer, and opening a
-program again in the same process takes almost no time.
+Two statements are equal if their symbols, shapes, strides and constants are equal, if the same inputs share memory, and
+if PyTorch's settings are the same. A process runs only the first of several equal statements. Therefore all layers of a
+model together take about as much time as one layer, and opening a program again in the same process takes almost no
+time.
 """
 
 from __future__ import annotations
@@ -320,9 +321,8 @@ class _StorageWalk:
     def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
         """Return the effects of a statement that is not a fusion.
 
-        Only the first of several equal statements in this process runs; its effects are cached for the rest. A second
-        cache belongs to the statement's `Structure`. Its key is faster to compute than the key of the first
-        cache.
+        Only the first of several equal statements in this process runs; its effects are cached for the rest. All
+        programs share one cache, `_found`. Each `Structure` has a second cache, whose key is faster to compute.
         """
 
         def find() -> _StatementEffects:
@@ -330,7 +330,8 @@ class _StorageWalk:
             known = _found.get(key)
             if known is None:
                 known = _add_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
-                # Do not cache the effects of a statement that could not run, so that a later plan tries again.
+                # If the statement could not run, cache its effects only in its `Structure`, so that an equal statement
+                # with another `Structure` tries again.
                 if not known.assumed:
                     if len(_found) >= _MOST_FACTS:
                         _found.clear()
@@ -559,7 +560,8 @@ class _StorageWalk:
         """Return `_StatementEffects.moves`: the positions of the outputs' elements in the first input.
 
         The positions are those for a contiguous first input. The result is empty if the statement does more than move
-        elements, or if one of its outputs is not a view of the first input.
+        elements, or if one of its outputs is not a view of the first input. Symbols in `KEEPING` are an exception:
+        their output may be a copy.
         """
         if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
             shape = tuple(outputs[0].shape)
