@@ -1,8 +1,8 @@
 """`sequence_parallel`: gather a sequence's shards and multiply, as a whole or in chunks.
 
 The program shows how a benchmark can mislead. With chunks, the multiplication of one shard can overlap the gathering of
-the next shard. On streams, the chunked variant also returns to the host long before its work is done. A benchmark
-without synchronization therefore shows this variant as fast.
+the next shard. `Deception` runs the chunked variant on streams, so the call returns long before its work is done. A
+benchmark without synchronization therefore shows this variant as fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def sequence_parallel(
     hidden: int = 128,
     variant: Literal["whole", "chunked"] = "chunked",
 ) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
-    """Linear layer of a sequence in shards, which are gathered and multiplied as a whole, or one by one."""
+    """Linear layer on a sequence that is split into shards: gather all and multiply once, or copy and multiply each."""
     at_least(1, chunks=chunks, rows=rows, width=width, hidden=hidden)
 
     def whole(weight: Tensor, *shards: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class Deception:
     Parameters
     ----------
     chunks, rows, width, hidden : int
-        As in `sequence_parallel`. The default chunks are small, so their copies cost more time than overlap saves.
+        As in `sequence_parallel`. The default chunks are small, so they add more time than the overlap saves.
     """
 
     def __init__(self, *, chunks: int = 64, rows: int = 8, width: int = 512, hidden: int = 512) -> None:
