@@ -36,7 +36,9 @@ def used_s() -> float:
 
 
 class Costs:
-    """A pytest plugin that measures the CPU seconds of each test in its process. The main process prints the sums.
+    """In each pytest process, this plugin measures the CPU seconds of the tests that run there.
+
+    The main process prints the sums.
 
     Parameters
     ----------
@@ -72,6 +74,7 @@ class Costs:
         for nodeid, seconds in self.tests.items():
             files[nodeid.partition("::")[0]] += seconds
         for what, seconds_of in (("tests", self.tests), ("files", files)):
-            terminalreporter.section(f"CPU seconds: {what} that took most, of {sum(seconds_of.values()):.0f} s")
+            all_s = sum(seconds_of.values())
+            terminalreporter.section(f"CPU seconds of the most expensive {what} (all {what}: {all_s:.0f} s)")
             for name, seconds in seconds_of.most_common(self._shown):
                 terminalreporter.write_line(f"{seconds:8.1f} s  {name}")

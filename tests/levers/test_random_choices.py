@@ -71,14 +71,14 @@ def check_program(program: RandomProgram, executor: str, data: st.DataObject) ->
 
 @MANY
 @given(programs(), st.data())
-def test_every_legal_choice_for_pure_programs_is_right(program: RandomProgram, data: st.DataObject) -> None:
+def test_random_legal_choices_for_pure_programs_are_right(program: RandomProgram, data: st.DataObject) -> None:
     check_program(program, "torch", data)
 
 
 @MANY
 @given(programs(), st.data())
 @pytest.mark.usefixtures("no_compiler")
-def test_every_legal_choice_for_pure_programs_with_regions_is_right(
+def test_random_legal_choices_for_pure_programs_are_right_with_torchcompile(
     program: RandomProgram, data: st.DataObject
 ) -> None:
     check_program(program, "torchcompile", data)
@@ -86,7 +86,7 @@ def test_every_legal_choice_for_pure_programs_with_regions_is_right(
 
 @MANY
 @given(programs(random=True, writes=True), st.data())
-def test_every_legal_choice_for_programs_that_write_and_draw_is_right(
+def test_random_legal_choices_for_programs_that_write_and_draw_are_right(
     program: RandomProgram, data: st.DataObject
 ) -> None:
     check_program(program, "torch", data)
@@ -95,7 +95,7 @@ def test_every_legal_choice_for_programs_that_write_and_draw_is_right(
 @MANY
 @given(programs(random=True, writes=True), st.data())
 @pytest.mark.usefixtures("no_compiler")
-def test_every_legal_choice_for_programs_that_write_and_draw_with_regions_is_right(
+def test_random_legal_choices_for_programs_that_write_and_draw_are_right_with_torchcompile(
     program: RandomProgram, data: st.DataObject
 ) -> None:
     check_program(program, "torchcompile", data)
@@ -126,7 +126,7 @@ def known_of(name: str) -> proof.Reference:
 
 @pytest.mark.parametrize(("name", "executor"), combined(BUILTIN, ["torch", "torchcompile"], few=4))
 @pytest.mark.usefixtures("no_compiler")
-def test_every_legal_choice_for_a_builtin_program_is_right(name: str, executor: str) -> None:
+def test_random_legal_choices_for_a_builtin_program_are_right(name: str, executor: str) -> None:
     bench, known = builtin(name, executor)
     assert not known.exhibit
     proof.refuses_what_is_illegal(bench)
@@ -145,7 +145,7 @@ def test_every_legal_choice_for_a_builtin_program_is_right(name: str, executor: 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["mlp", *(["residual_chain", "llama"] if FULL else [])])
-def test_choices_are_right_with_compiled_regions(name: str) -> None:
+def test_random_legal_choices_are_right_with_compiled_regions(name: str) -> None:
     bench, known = builtin(name, "torchcompile")
 
     @settings(MANY, max_examples=40 if FULL else 2)
