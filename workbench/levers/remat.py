@@ -70,7 +70,7 @@ class Remat(Lever):
             ),
             Setting(
                 name="preset",
-                label="cuts between fusions: Thunder's, none, or every k-th variable saved",
+                label="cuts between fusions: Thunder's (stock), no recomputation (off), or every k-th value saved",
                 default=STOCK,
                 options=(STOCK, OFF, "every=2", "every=4", "every=8"),
                 accepts=lambda text: _parse_every(text) is not None,

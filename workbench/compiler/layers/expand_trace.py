@@ -93,7 +93,7 @@ class TraceExpander:
 
     @property
     def program(self) -> TraceCtx:
-        """Return the trace of the whole program."""
+        """The trace of the whole program, before differentiation."""
         return self._program
 
     def expand(self, trace: TraceCtx) -> TraceCtx:
@@ -199,14 +199,14 @@ class TraceExpander:
         home = _homes(trace, parts)
         one, other = ([row for row, part in enumerate(parts) if part == at] for at in (self._here, self._there))
         if len(one) != len(other):
-            raise LayerMismatch(f"one layer has {len(one)} statements and another one {len(other)}")
+            raise LayerMismatch(f"one layer has {len(one)} statements and another layer has {len(other)}")
         both = _LayerPair((one, other), {}, {}, {})
         fixed: set[str] = set()
         for x, y in zip(one, other, strict=True):
             self._pair(trace.bound_symbols[x], trace.bound_symbols[y], home, both, fixed)
         made, others = both.pairs.keys(), set(both.pairs.values())
         if len(others) != len(made) or not (both.after.keys() <= others and made >= set(both.before.values())):
-            raise LayerMismatch("a layer reads a value of another one that no layer in between has")
+            raise LayerMismatch("a layer reads a value of another layer, but the layers between have no such value")
         if shared := fixed & (both.before.keys() | both.after.keys()):
             raise LayerMismatch(f"all layers read {min(shared)}, which one of them makes")
         self._check_readers(trace, parts, home)

@@ -438,7 +438,7 @@ def return_without(bsym: Any, private: Set[str]) -> Any:
         If the statement does not have the form of Thunder's return statements.
     """
     if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
-        raise LayerMismatch("the program returns another structure than Thunder's")
+        raise LayerMismatch("the program's return statement does not have the form of Thunder's")
     given = bsym.args[0]
     stay = [getattr(arg, "name", None) not in private for arg in given["flat_args"]]
     left = dict(given)

@@ -25,7 +25,7 @@ from workbench.interop.torch_private import tree_iter
 UNDER_NO_GRAD = "Thunder loses the gradient of a tensor that is written in place under no_grad"
 COPIED = "Thunder makes a copy where PyTorch makes a view, so the write would be lost"
 STATISTICS = (
-    "Thunder updates running statistics that are views too late: in the backward, so the forward would not change them"
+    "if running statistics are views, Thunder updates them in the backward, so the forward would not change them"
 )
 READ_BEHIND = (
     "a tensor that a torch.autograd.Function writes in place is read later by its old name, and Dynamo's gradient is "

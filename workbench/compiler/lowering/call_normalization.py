@@ -35,7 +35,9 @@ _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "
 """NumPy keywords that PyTorch also accepts, each with PyTorch's own keyword."""
 
 _POSITIONAL = frozenset(("input", "other", "shape"))
-"""Keywords that Thunder's operators with any keywords refuse: tensors, and the shape of a reshape."""
+"""Keywords for tensors, and for the shape of a reshape. Thunder's operators with ``**kwargs`` fail with these keywords;
+see `_lacks_keyword`.
+"""
 
 _NO_COPY = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
 """Tags of in-place methods without an equal out-of-place method. Such a method changes a tensor's view, or draws random
@@ -131,7 +133,7 @@ def draws(bsym: BoundSymbol) -> bool:
 
 
 def draws_inside(bsym: BoundSymbol) -> bool:
-    """Return whether a statement or one of its nested subsymbols draws random numbers, even if Thunder lacks a tag."""
+    """Return whether a statement or a nested subsymbol draws random numbers, even if Thunder has not tagged it so."""
     if prims.OpTags.RANDOM_OP in (bsym.sym.tags or ()) or prims.OpTags.RANDOM_OP in bsym.tags or draws(bsym):
         return True
     return any(map(draws_inside, bsym.subsymbols))

@@ -155,7 +155,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     if schema.is_mutable:
         raise NotImplementedError(f"{name} writes into its arguments: {schema}")
     if not schema.returns or not all(isinstance(each.type, torch.TensorType) for each in schema.returns):
-        raise NotImplementedError(f"{name} returns other values than tensors: {schema}")
+        raise NotImplementedError(f"{name} returns values that are not tensors: {schema}")
     by_place, by_name = _all_arguments(schema, args, kwargs)
     if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves(by_name)):
         raise NotImplementedError(f"{name} takes a tensor only by keyword: {schema}")

@@ -99,7 +99,7 @@ def draw_values(kind: str, like: TensorProxy, shape: Sequence[int], *given: floa
 
 def _make(name: str, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(arg, TensorProxy) for arg in (*args, *kwargs.values())):
-        raise NotImplementedError(f"torch.{name} of a number in a tensor")
+        raise NotImplementedError(f"torch.{name} with a tensor as an argument")
     if kwargs.pop("generator", None) is not None:
         raise NotImplementedError(f"torch.{name} with a generator")
     if kwargs.pop("requires_grad", False) or kwargs.pop("pin_memory", False):

@@ -98,7 +98,9 @@ def grouped_mm(
         If the call has arguments of other shapes, a `bias` or an `out_dtype`.
     """
     if offs is None or bias is not None or out_dtype is not None or (mat_a.ndim, mat_b.ndim) != (2, 3):
-        raise NotImplementedError("grouped_mm of anything but rows, a matrix for each group, and offs")
+        raise NotImplementedError(
+            "grouped_mm with arguments other than a matrix of rows, one matrix per group, and offs"
+        )
     return grouped_mm_symbols()[0](mat_a, mat_b, offs)
 
 

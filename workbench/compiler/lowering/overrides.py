@@ -446,7 +446,7 @@ def numpy_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     with _disable_current_modes():
         made = function(*args, **kwargs)
     if isinstance(made, torch.Tensor) and made.ndim:
-        raise NotImplementedError("an array of NumPy's")
+        raise NotImplementedError("a NumPy function that returns an array")
     return made.item() if isinstance(made, torch.Tensor) else made
 
 

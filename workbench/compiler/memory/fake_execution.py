@@ -235,7 +235,8 @@ def forwarded_inputs(fusion: Any) -> dict[str, str]:
 def fake_tensors(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
     """Return a fake tensor in `mode` for each proxy.
 
-    This is faster than `empty`, because it bypasses the dispatch of the fake mode in Python.
+    The fake tensors are constructed directly. This is faster than `torch.empty` in `mode`, which is dispatched in
+    Python.
     """
     with _disable_current_modes():
         return [

@@ -30,8 +30,8 @@ _ABOUT = {
         ("edit",),
     ),
     "fused": (
-        "Statements that can run as one kernel become one statement; values cross between fusions where that costs "
-        "least.",
+        "Statements that can run as one kernel become one statement. A minimum cut decides which values one fusion "
+        "passes to another.",
         ("partition", "remat"),
     ),
     "choices after fusion": ("Recomputations that you chose to insert after fusion: whole fusions run again.", ()),

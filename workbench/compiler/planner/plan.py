@@ -98,8 +98,9 @@ class Plan:
     ranks : int
         Number of processes that share the program.
     steps : LazyValue of tuple of (str, tuple of TraceCtx)
-        Name of each pass before `split`, with the traces that the pass made: at first one trace, later a forward and a
-        backward trace.
+        Name of each pass up to the one that splits the joint trace, with the traces that the pass made. The last pass
+        made a forward and a backward trace; each earlier pass made one trace. `split` has the traces after the levers
+        have edited them.
     unordered : Plan or None
         The same plan before its collectives were reordered; None if they were not reordered.
     rows : (statements,) intp or None

@@ -13,7 +13,7 @@ identity: Callable[[object], int] = object.__hash__
 """Return a number that no other living object has, like `id`.
 
 Each call of `id` raises an audit event, and filelock, which PyTorch imports, handles every audit event in Python. With
-`id`, these events took one fifteenth of the time to plan a choice.
+`id`, these events took 7 % of the time to plan a choice.
 """
 
 PLANS = 16
