@@ -1,4 +1,4 @@
-"""Check the programs and inputs that users pass to `open`. Refuse names that may mean an input or an option."""
+"""Check the programs and inputs that users pass to `open`. Refuse a keyword that may be an input or an option."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def inputs_of(
         if not by_place:
             raise ProgramError(
                 f"{name}={short_repr(value)} may be meant for {_call_name(program)}, which has a parameter {name!r}, "
-                f"or for the workbench; with kwargs={{{name!r}: …}} the program gets it, and {name}= is for the "
-                "workbench"
+                f"or for the workbench; to give it to the program, pass kwargs={{{name!r}: …}}, and then {name}= is an "
+                "option of the workbench"
             )
     found = {**inputs, **kwargs}
     _check_that_they_fit(program, args, found, own_options)
