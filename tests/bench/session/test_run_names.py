@@ -22,7 +22,7 @@ def test_a_name_counts_what_was_chosen():
     assert name_of_choices({"waits:x": "y" * 80}) == "1 other choice"
 
 
-def test_a_fit_is_named_by_the_peak_that_was_asked_for():
+def test_a_fit_is_named_after_its_limit():
     assert [name_of_fit(asked, 3 << 20) for asked in ("70%", " 70 % ", "3 MiB", 3 << 20, None)] == [
         *("fit 70 %", "fit 70 %", "fit 3.00 MiB", "fit 3.00 MiB", "fit")
     ]

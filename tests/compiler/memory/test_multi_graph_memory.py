@@ -131,7 +131,7 @@ def test_the_peak_includes_the_zeros_for_a_result_without_a_gradient() -> None:
 
 
 @pytest.mark.slow
-def test_the_peak_is_a_lower_bound_if_pytorch_runs_a_part() -> None:
+def test_the_peak_of_a_bench_with_an_opaque_part_is_at_most_the_measured_peak() -> None:
     x = torch.randn(16, 6)
     bench = workbench.open(Mysterious(), x)
     assert isinstance(bench, PartsBench)
@@ -190,7 +190,7 @@ def test_an_argument_that_a_part_does_not_read_keeps_its_own_size() -> None:
     assert join_step_memory(RecordedStep((), events, ()), {"part1": empty}).peak_bytes == 14
 
 
-def test_a_part_that_pytorch_runs_makes_the_peak_a_lower_bound() -> None:
+def test_a_recorded_step_with_an_opaque_part_has_a_lower_bound_as_peak() -> None:
     assert join_step_memory(RecordedStep((StorageAllocated(1, 8),), (), ("part2",)), {}).at_least
     nothing = join_step_memory(RecordedStep((StorageAllocated(1, 8),), (), ()), {})
     assert (nothing.peak_bytes, nothing.at_least, nothing.peak_part) == (8, False, "")
