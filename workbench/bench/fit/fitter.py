@@ -197,7 +197,7 @@ class Fitter:
         return lowest, self.plan(lowest)
 
     def fastest_planned(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the fastest point within a limit among the points with a plan so far; None if there is none."""
+        """Return the fastest of the points found so far that are within a limit; None if no point is within it."""
         return self._points.fastest(limit_bytes)
 
     def _plan_in_order(self, point: OptionCost, order: Mapping[str, str]) -> PresetPlan:

@@ -1,4 +1,4 @@
-"""`PlannedPoints`: the points whose plan a fit has computed so far, and the fastest of them within a limit."""
+"""`PlannedPoints`: the points that a fit has found, with the figures of their plans, and the fastest within a limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PlannedPoints:
         return iter(tuple(self._found.values()))
 
     def get(self, options: Mapping[int, str], other_choices: Mapping[str, str]) -> PresetPlan | None:
-        """Return the point with these choices; None if its plan was not computed."""
+        """Return the point with these choices; None if it has not been found."""
         return self._found.get(_key(options, other_choices))
 
     def add(self, point: PresetPlan) -> None:

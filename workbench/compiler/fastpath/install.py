@@ -215,7 +215,7 @@ def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[
 
 
 def _inspect(stock: Any, patches: ThreadPatches) -> Any:
-    """Return a stand-in for the module `inspect` whose `stack` is fast in the threads that we patch."""
+    """Return a stand-in for the module `inspect`. Its `stack` is fast in threads in which the patches are active."""
     here = patches.here
 
     def stack(context: int = 1) -> Any:

@@ -1,8 +1,9 @@
-"""Executors and gradient rules of our own statements, outside Thunder's registries.
+"""Executors and gradient rules of the workbench's statements, outside of Thunder's registries.
 
-Thunder's registries are process-wide, so the user's own compilations would also find our entries. Our executors
-and rules are in tables of this module instead. `gradient_rule` replaces Thunder's lookup of rules while we compile.
-Thunder looks up executors by name only to read a pickled symbol, so our executors need no such replacement.
+Thunder's registries are process-wide, so the user's own compilations would also find entries of the workbench.
+Therefore these executors and rules are in tables of this module. While the workbench compiles, `gradient_rule` replaces
+Thunder's lookup of rules. Thunder looks up executors by name only to read a pickled symbol, so the executors need no
+such replacement.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def new_executor(name: str) -> Any:
 
 
 def executor_by_name(name: str) -> Any:
-    """Return our executor with this name, or Thunder's if we have none."""
+    """Return the workbench's executor with this name, or Thunder's if the workbench has no such executor."""
     return _executors[name] if name in _executors else get_executor(name)
 
 
 def register_grad(symbol: Any, rule: Callable[..., Any]) -> None:
-    """Register a gradient rule, as Thunder's `register_grad` does, for our compilations only."""
+    """Register a gradient rule, as Thunder's `register_grad` does, but only for compilations by the workbench."""
     key = symbol.id if isinstance(symbol, Symbol) else symbol
     _rules[key] = langctxs.langctx(langctxs.Languages.TORCH)(rule)
 

@@ -67,7 +67,7 @@ class _Recorder(TorchFunctionMode):
 
 
 def _inline_call(graph: fx.Graph, node: fx.Node) -> None:
-    """Replace a call. Leave a call whose result is used in any other way than as a tensor or by its items."""
+    """Replace a call. Skip a call whose result is a list or tuple that is also used as a whole."""
     expected = node.meta["example_value"]
     items = [user for user in node.users if user.target is operator.getitem]
     if not isinstance(expected, torch.Tensor) and len(items) < len(node.users):

@@ -125,7 +125,7 @@ class ThreadPatches:
         while self._undo:
             owner, name, stock, replacement = self._undo.pop()
             # If other code has patched the function in the meantime, keep the other patch. The other patch may call
-            # our replacement, which then calls the stock function.
+            # this replacement, which then calls the stock function.
             if _get(owner, name) is replacement:
                 _set(owner, name, stock)
         if self._everywhere and len(sys.modules) != self._modules:

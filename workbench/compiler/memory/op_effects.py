@@ -128,7 +128,7 @@ class _StatementEffects:
 
 
 _found: dict[Hashable, _StatementEffects] = {}
-"""Effects of all statements that have run in this process, shared by all programs."""
+"""Effects of statements that have run in this process. All programs share them. Assumed effects are not included."""
 
 _MOST_FACTS = 50_000
 """Number of entries at which `_found` is cleared. Without this limit, `_found` would grow in a process that opens

@@ -113,7 +113,7 @@ class Plan:
         plan itself is faulty, `proof.fault` describes the fault, and `proof.proven` is False for every plan of the
         program.
     capture, capture_reason : str
-        The front end (``dynamo`` or ``interpreter``), and the reason why this front end was used.
+        The front end (``dynamo``, ``parts`` or ``interpreter``), and the reason why this front end was used.
     """
 
     program: str

@@ -48,7 +48,7 @@ def tensor_parallel_mlp(
     batch: int = 32,
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> tuple[MLP, tuple[Tensor]]:
-    """Blocks of two linear layers; ranks share the hidden features, and each rank has the whole batch."""
+    """Blocks of two linear layers; each rank has a part of the hidden features, and the whole batch."""
     at_least(1, layers=layers, dim=dim, hidden=hidden, batch=batch)
     model = MLP(layers=layers, dim=dim, hidden=hidden, dtype=getattr(torch, dtype))
     return model, (torch.randn(batch, dim, dtype=getattr(torch, dtype)),)
