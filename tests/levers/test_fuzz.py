@@ -52,7 +52,7 @@ def test_a_wrong_plan_is_reported_with_few_choices_and_can_be_replayed(
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == found["what"]
     monkeypatch.setattr(offload, "arrive", wait)
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == ""
-    # A second run resumes after the last case. All cases are done, so it runs none.
+    # A second run resumes after the last case. All cases are done, so it runs no case.
     monkeypatch.setattr(fuzz, "cases", None)
     assert fuzz.full(out, {TORCH: 12}, {TORCH: 6}, SEED) == total
 

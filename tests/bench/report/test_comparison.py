@@ -99,7 +99,7 @@ def test_figures_that_a_saved_plan_cannot_predict_are_empty_and_have_a_note(
     saved_mlp: Path, recomputed: str, tmp_path: Path
 ) -> None:
     document = json.loads(saved_mlp.read_text())
-    # Remove the joint graph: documents of plans with fusions have none.
+    # Remove the joint graph: a document of a plan with fusions has no joint graph.
     del document["joint"]
     path = tmp_path / "fused.plan.json"
     path.write_text(json.dumps(document))

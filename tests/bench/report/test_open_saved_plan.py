@@ -67,7 +67,7 @@ def test_an_estimate_has_no_timeline_and_says_that_one_needs_a_new_plan(saved_ml
 def test_an_unpredictable_choice_is_refused_with_advice_and_can_be_exported(
     mlp_bench: Workbench, saved_mlp: Path, tmp_path: Path
 ) -> None:
-    # Remove the joint graph: older documents, and documents of plans with fusions, have none.
+    # Remove the joint graph: older documents, and documents of plans with fusions, have no joint graph.
     document = json.loads(saved_mlp.read_text())
     del document["joint"]
     without = tmp_path / "without.plan.json"

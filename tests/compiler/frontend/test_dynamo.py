@@ -434,7 +434,7 @@ def test_compiled_code_is_freed_with_its_callable(capture: str) -> None:
 
 
 def test_a_function_of_main_reads_the_globals_of_its_own_module() -> None:
-    """Functions of a script or notebook are in `__main__`. In the process of a run, `__main__` is another module."""
+    """Functions of a script or notebook are in `__main__`. In a run's process, `__main__` is a different module."""
     source = """
 def within(x):
     return torch.sin(x) * scale

@@ -35,7 +35,7 @@ def test_shards_are_saved_instead_of_full_parameters(sharded: wb.Workbench, rega
     assert len(saved_whole(once)) == 6
     assert saved_whole(again) == []
     assert (gathers(once, FORWARD), gathers(once, BACKWARD)) == (9, 0)
-    # The backward gathers no bias, because it needs none. It gathers the embedding's weight, because the loss adds the
+    # The backward reads no bias, so it gathers no bias. It gathers the embedding's weight, because the loss adds the
     # square of this weight.
     assert (gathers(again, FORWARD), gathers(again, BACKWARD)) == (9, 6)
     assert again.saved_bytes < once.saved_bytes
