@@ -382,8 +382,8 @@ class Hooks:
         if gone:
             warnings.warn(
                 ConfigWarning(
-                    f"{len(gone)} of {len(self.choices)} choices fit nothing in this program and are left out: "
-                    f"{', '.join(gone)}; the program differs from the one that they were made for"
+                    f"{len(gone)} of {len(self.choices)} choices have no site in this program and are left out: "
+                    f"{', '.join(gone)}; the program differs from the program for which they were made"
                 ),
                 stacklevel=2,
             )
