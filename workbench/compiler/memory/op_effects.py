@@ -330,8 +330,8 @@ class _StorageWalk:
             known = _found.get(key)
             if known is None:
                 known = _add_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
-                # If the statement could not run, cache its effects only in its `Structure`, so that an equal statement
-                # with another `Structure` tries again.
+                # If the statement could not run, cache its effects only in its `Structure`. If the program is opened
+                # again, its statements have other structures, so the statement is tried again.
                 if not known.assumed:
                     if len(_found) >= _MOST_FACTS:
                         _found.clear()
