@@ -89,8 +89,9 @@ DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
         ("workbench.bench.session.workbench", "workbench.bench.fit.pareto_curve"),
         ("workbench.bench.session.workbench", "workbench.bench.fit.torch_fit"),
     ),
-    "a plan prints itself with the texts of the summary, which also has the texts of runs": (
+    "a plan and a search print themselves with functions of the summary, which also has the texts of runs": (
         ("workbench.compiler.planner.plan", "workbench.summary"),
+        ("workbench.levers.waits.order_search", "workbench.summary"),
     ),
     "a config replays itself": (("workbench.core.config", "workbench.compiler.api"),),
     "a record is read without PyTorch, except for the accuracy of its tensors": (

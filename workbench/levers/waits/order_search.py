@@ -12,7 +12,6 @@ from typing import Any
 from workbench.analysis.cost.collective_overlap import Simulation
 from workbench.analysis.cost.machines import Machine
 from workbench.errors import PlanError
-from workbench.summary import human_seconds
 
 CLOSE = 1e-4
 """Step times that differ by less than this share count as equal.
@@ -69,6 +68,8 @@ class Search:
     limit_bytes: int | None
 
     def __repr__(self) -> str:
+        from workbench.summary import human_seconds
+
         step = f"{human_seconds(self.now.step_s)} → {human_seconds(self.best.step_s)}"
         bound = f"lower bound {human_seconds(self.lower_bound_s)}"
         made = ", ".join(f"{id}={option}" for id, option in self.choices.items()) or "none"
