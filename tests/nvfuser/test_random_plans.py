@@ -54,11 +54,11 @@ def check(program: RandomProgram, data: st.DataObject) -> None:
 
 @MANY
 @given(programs(), st.data())
-def test_every_legal_choice_for_pure_programs_is_right(program: RandomProgram, data: st.DataObject) -> None:
+def test_random_legal_choices_for_pure_programs_are_right(program: RandomProgram, data: st.DataObject) -> None:
     check(program, data)
 
 
 @MANY
 @given(programs(writes=True), st.data())
-def test_every_legal_choice_for_programs_that_write_is_right(program: RandomProgram, data: st.DataObject) -> None:
+def test_random_legal_choices_for_programs_that_write_are_right(program: RandomProgram, data: st.DataObject) -> None:
     check(program, data)

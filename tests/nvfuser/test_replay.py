@@ -50,7 +50,7 @@ def test_stock_plans_are_right(name: str) -> None:
 
 @pytest.mark.drawn
 @pytest.mark.parametrize("name", list(PROGRAMS))
-def test_every_legal_choice_is_right(name: str) -> None:
+def test_random_legal_choices_are_right(name: str) -> None:
     bench, known = opened(name)
 
     @settings(max_examples=amount(2, 4, 100), suppress_health_check=list(HealthCheck))
