@@ -307,6 +307,8 @@ def test_a_choice_for_all_layers_is_exported_for_pytorch(lab: Lab) -> None:
     box.get_by_role("button", name="Export to mlp_choices.py").click()
     lab.wait_until((lab.folder / "mlp_choices.py").exists)
     assert "PyTorch cannot follow these choices" in (lab.folder / "mlp_choices.py").read_text()
+    assert not box.is_visible(), "the box is open after its file was written"
+    lab.page.get_by_role("button", name="What the file is for").click()
     box.get_by_role("button", name="Thunder").click()
     lab.page.keyboard.press("Escape")
     assert not box.is_visible()

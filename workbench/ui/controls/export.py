@@ -26,7 +26,7 @@ _TARGETS = {
     "torch_eager": ("PyTorch, not compiled", "The same without a compiler: the backward recomputes what you chose."),
     "plan": (
         "Saved plan",
-        "A file for a colleague: JupyterLab draws it without a kernel, and choices can be made in it.",
+        "A file for a colleague: JupyterLab draws it without a kernel, and wb.open opens it for further choices.",
     ),
     "report": (
         "HTML report",
