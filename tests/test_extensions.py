@@ -79,9 +79,10 @@ def test_the_page_and_python_agree_on_documents() -> None:
 
 def test_the_app_and_the_extension_agree_on_events() -> None:
     names = re.compile(r'^const \w+ = "(thunder-workbench:[a-z-]+)"', re.MULTILINE)
-    app = names.findall((Path(ui.__file__).parent / "frontend" / "controls/controls.js").read_text())
+    controls = Path(ui.__file__).parent / "frontend" / "controls"
+    app = [name for file in ("controls.js", "status_line.js") for name in names.findall((controls / file).read_text())]
     extension = names.findall((ROOT / "extensions" / "runs-panel" / "src" / "tab.ts").read_text())
-    assert len(app) == 3
+    assert len(app) == 4
     assert sorted(app) == sorted(extension)
 
 
