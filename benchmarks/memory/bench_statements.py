@@ -21,7 +21,7 @@ from tests.compiler.memory import stepper
 from tests.compiler.random_programs import OPS, _statement
 from workbench.compiler import api
 from workbench.compiler.lowering import patch_context
-from workbench.compiler.memory import fake_execution, kernel_workspace, op_effects
+from workbench.compiler.memory import fake_execution, kernel_workspace, views_and_writes
 from workbench.errors import WorkbenchError
 from workbench.programs import resolve
 from workbench.runs.measure import memory_meter
@@ -224,7 +224,9 @@ def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off
     """Run each statement alone. Return the number of statements, and the statements whose prediction is wrong."""
     count, off, before = 0, [], None
     for trace in filter(None, (plan.split.forward, plan.split.backward)):
-        found = op_effects.trace_facts(trace, earlier=before, arguments=None if before else captured.context.arguments)
+        found = views_and_writes.trace_facts(
+            trace, earlier=before, arguments=None if before else captured.context.arguments
+        )
         for row, bsym in enumerate(trace.bound_symbols):
             if bsym.sym.is_fusion or not bsym.flat_proxy_outs or bsym.sym.name.startswith(("unpack", "python_")):
                 continue

@@ -22,7 +22,7 @@ from tests.compiler.memory import stepper
 from tests.strategies import refused_choices
 from workbench.bench import Workbench
 from workbench.compiler import api
-from workbench.compiler.memory import op_effects
+from workbench.compiler.memory import views_and_writes
 from workbench.core.graph import BACKWARD, ValueFlag
 from workbench.errors import ChoiceError
 from workbench.runs.measure import accuracy, memory_meter
@@ -169,8 +169,8 @@ def _copied_after(bench: Workbench) -> int:
     split, graph = bench.plan.split, bench.plan.graph
     if split.backward is None:
         return 0
-    found = op_effects.trace_facts(
-        split.backward, earlier=op_effects.trace_facts(split.forward, arguments=bench._captured.context.arguments)
+    found = views_and_writes.trace_facts(
+        split.backward, earlier=views_and_writes.trace_facts(split.forward, arguments=bench._captured.context.arguments)
     )
     values = graph.values
     copied = 0

@@ -88,7 +88,7 @@ def step(
     forward, backward : TraceCtx
         Execution traces with deletions, as Thunder compiles them.
     arguments : mapping of str to Tensor, optional
-        See `workbench.compiler.memory.op_effects.trace_facts`.
+        See `workbench.compiler.memory.views_and_writes.trace_facts`.
     beside : collection of str
         Names of arguments that the program returns unchanged, although the forward trace does not return them.
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import workbench
 from tests.trial_counts import beyond
-from workbench.compiler.memory import op_effects
+from workbench.compiler.memory import views_and_writes
 from workbench.compiler.memory.kernel_workspace import peak_inside_bytes
 from workbench.runs.measure import accuracy, memory_meter
 
@@ -155,7 +155,7 @@ def test_a_kernel_is_measured_once_for_all_equal_products(monkeypatch: pytest.Mo
         measured.append(text)
         return peak_inside_bytes(text, namespace, tensors)
 
-    monkeypatch.setattr(op_effects, "peak_inside_bytes", counted)
+    monkeypatch.setattr(views_and_writes, "peak_inside_bytes", counted)
     bench = workbench.open(Repeated().requires_grad_(False), torch.randn(16, 32), capture="interpreter")
     assert len(measured) == 1
     assert sum("matmul" in name for name in bench.plan.graph.statements.name) == 4

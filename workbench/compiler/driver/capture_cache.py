@@ -42,7 +42,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.lowering import custom_ops as operators
 from workbench.compiler.lowering import factories, grouped_mm, thunder_fixes
-from workbench.compiler.memory.op_effects import kernel_settings
+from workbench.compiler.memory.views_and_writes import kernel_settings
 from workbench.compiler.pipeline.lever_context import LeverOutcome
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.planner.plan import Plan, SplitTraces

@@ -20,7 +20,7 @@ from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_device,
 from workbench.compiler.memory.kernel_workspace import copy_inside_bytes
 
 if TYPE_CHECKING:
-    from workbench.compiler.memory.op_effects import TraceFacts
+    from workbench.compiler.memory.views_and_writes import TraceFacts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.memory.grad_accumulation import Accumulated, accumulated_gradients
 from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD
-from workbench.compiler.memory.op_effects import FactsCache, TraceFacts, trace_facts
+from workbench.compiler.memory.views_and_writes import FactsCache, TraceFacts, trace_facts
 from workbench.compiler.trace.bsym_memo import made_names, read_names, shared_of, structure_of
 from workbench.compiler.trace.proxy_traits import Traits, shape_of, storage_bytes_of, traits_of
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, OriginTag, is_statement
@@ -430,7 +430,7 @@ def read_joint(
     random : frozenset of str
         Names of the outputs of random operators.
     cache, arguments
-        See `workbench.compiler.memory.op_effects.trace_facts`.
+        See `workbench.compiler.memory.views_and_writes.trace_facts`.
     unread, beside
         See `LeverContext`.
     """

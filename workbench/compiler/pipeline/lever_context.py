@@ -29,7 +29,7 @@ from workbench.compiler.layers.partition import LayerPartition
 from workbench.compiler.lowering.call_normalization import draws, draws_inside
 from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.memory.offload import Offloader
-from workbench.compiler.memory.op_effects import FactsCache
+from workbench.compiler.memory.views_and_writes import FactsCache
 from workbench.compiler.trace.bsym_memo import structure_of
 from workbench.compiler.trace.copy_sets import MemoryAliases, count_copies_and_fences, is_copy, leaves
 from workbench.compiler.trace.lazy_value import LazyValue

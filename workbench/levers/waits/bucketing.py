@@ -29,7 +29,7 @@ from workbench.compiler.interop.thunder_api import (
     from_trace,
     tracectx,
 )
-from workbench.compiler.memory.op_effects import reduces_in_place
+from workbench.compiler.memory.views_and_writes import reduces_in_place
 from workbench.compiler.pipeline.collective_schedule import (
     COMPUTE_TIE,
     Collective,

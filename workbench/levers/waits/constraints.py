@@ -25,7 +25,7 @@ from workbench.compiler.interop.thunder_api import (
     from_trace,
     prims,
 )
-from workbench.compiler.memory.op_effects import reduces_in_place, trace_facts
+from workbench.compiler.memory.views_and_writes import reduces_in_place, trace_facts
 from workbench.compiler.pipeline.collective_schedule import Collective, CollectiveRole, CollectiveSchedule
 from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.trace import copy_sets

@@ -15,8 +15,8 @@ from thunder.extend import FusionExecutor
 
 import workbench
 from workbench.compiler import api
-from workbench.compiler.memory import op_effects as facts_module
-from workbench.compiler.memory.op_effects import TraceFacts, trace_facts
+from workbench.compiler.memory import views_and_writes as facts_module
+from workbench.compiler.memory.views_and_writes import TraceFacts, trace_facts
 from workbench.compiler.trace.fingerprints import fusion_key, statement_memory_key
 from workbench.core.executor import why_no_nvfuser
 from workbench.programs import resolve
