@@ -9,33 +9,17 @@ they share one site. The id of the site contains the stable id of the storage's 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.analysis.memory.liveness import Prediction
 from workbench.analysis.memory.recompute_set import Recompute, Recomputer
-from workbench.compiler.interop.thunder_api import (
-    BoundSymbol,
-    BoundSymbolTag,
-    Proxy,
-    TraceCtx,
-    TraceProvenance,
-    TraceTag,
-    Variable,
-    dce,
-    from_trace,
-    prims,
-    tracectx,
-    variableify,
-)
+from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
 from workbench.compiler.memory.offload import STORE_PREFIX, OffloadedStorage, Offloader
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
-from workbench.compiler.trace.bsym_memo import made_names, read_names
-from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
-from workbench.core.graph import Graph
+from workbench.compiler.trace.recompute_in_backward import recompute_in_backward
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused_option_error, register
 
 ALONG, CUT = "along", "cut"
@@ -106,76 +90,6 @@ def recompute_edit(context: LeverContext, choices: Mapping[str, str]) -> Recompu
     return context.recomputer.edit(recomputed_storages(context, choices), along=along, gather=context.gathers_again)
 
 
-def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_]) -> TraceCtx:
-    """Insert the clones of `change` into the joint trace, and let the backward read the results of the clones.
-
-    `change` and `backward` refer to rows of `graph`, which was read from the joint trace. Other levers may have edited
-    the trace after it was read.
-    """
-    # Find the statement of a row by the name of its output: other levers may have removed statements, or replaced them
-    # by their parts.
-    makers: dict[str, int] = {}
-    for i, bsym in enumerate(trace.bound_symbols):
-        if is_statement(bsym):
-            for name in made_names(bsym):
-                makers.setdefault(name, i)
-    offsets, made = graph.statements.outputs.offsets, graph.statements.outputs.items
-    rows = np.flatnonzero((graph.statements.parent < 0) & (np.diff(offsets) > 0))
-    names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
-    at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
-    position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
-    # Exclude `get_grad`, because it does not read its argument. The argument only identifies the value whose gradient
-    # `get_grad` returns.
-    readers = {
-        at[row] for row in at if backward[row] and trace.bound_symbols[at[row]].sym.id is not prims.PrimIDs.GET_GRAD
-    }
-    edited = from_trace(trace)
-    edited.names = set(trace.names)
-    again: dict[str, Proxy] = {}
-
-    def swaps_of(bsym: BoundSymbol) -> dict[Variable, Proxy]:
-        # Swap only values that the statement reads. A fusion may make a value of the same name itself.
-        if again.keys().isdisjoint(read_names(bsym)):
-            return {}
-        return {variableify(a): again[a.name] for a in bsym.flat_proxy_args if a.name in again}
-
-    def clone(bsym: BoundSymbol) -> BoundSymbol:
-        swap = swaps_of(bsym)
-        with tracectx(edited):
-            for proxy in _produced_names(bsym):
-                if variableify(proxy) not in swap:
-                    swap[variableify(proxy)] = proxy.replace_name(_free_name(edited, proxy.name))
-        given = read_names(bsym)
-        again.update({o.name: swap[variableify(o)] for o in bsym.flat_proxy_outs if o.name not in given})
-        return bsym.from_bsym_swap_proxies(swap).from_bsym(tags=bsym.tags | {BoundSymbolTag.BACKWARD})
-
-    for i, bsym in enumerate(trace.bound_symbols):
-        for repeated in position.get(i, ()):
-            edited.bound_symbols.append(clone(trace.bound_symbols[repeated]))
-        swap = swaps_of(bsym) if i in readers else {}
-        # Swap only inputs, so that the outputs of the statement keep their names.
-        edited.bound_symbols.append(bsym.from_bsym_swap_proxies(swap, skip_output=True) if swap else bsym)
-    edited.set_provenance(TraceProvenance("Recomputation in the backward"))
-    return dce(edited)
-
-
-def _produced_names(bsym: BoundSymbol) -> Iterator[Any]:
-    """Yield the values that a statement or one of its subsymbols makes."""
-    given = {arg.name for arg in bsym.flat_proxy_args}
-    for out in bsym.flat_proxy_outs:
-        if out.name not in given:
-            yield out
-    for sub in bsym.subsymbols:
-        yield from _produced_names(sub)
-
-
-def _free_name(trace: TraceCtx, name: str) -> str:
-    wanted = CLONE_PREFIX + name
-    while wanted in trace.names:
-        wanted = CLONE_PREFIX + wanted
-    return wanted
-
-
 @register
 class Saved(Lever):
     """Decides for each storage whether it is saved, recomputed or offloaded."""
@@ -231,7 +145,9 @@ class Saved(Lever):
         if not _has_option(context, choices, "recompute") or _stage(context, choices) == AFTER:
             return trace
         change = recompute_edit(context, choices)
-        return _apply(trace, context.graph, change, context.recomputer.backward) if change.before else trace
+        return (
+            recompute_in_backward(trace, context.graph, change, context.recomputer.backward) if change.before else trace
+        )
 
     def after_fusion(
         self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
@@ -251,7 +167,7 @@ class Saved(Lever):
         ]
         chosen = [s for s in chosen if not fused.why_no_recompute(s)]
         change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG, gather=context.gathers_again)
-        return _apply(trace, fused.graph, change, fused.backward) if change.before else trace
+        return recompute_in_backward(trace, fused.graph, change, fused.backward) if change.before else trace
 
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
