@@ -15,6 +15,7 @@ from workbench.errors import RunError
 from workbench.runs.log import event_log, events, untrusted_files
 from workbench.runs.log.events import Event
 from workbench.runs.process import callbacks, rank_launcher, request, worker_process
+from workbench.runs.process.cancel_run import cancel_run
 from workbench.runs.process.record import FINAL_STATES, Record
 from workbench.runs.process.request import OUTPUT_FILE
 from workbench.runs.process.switch_interval import SHORT_SWITCH_INTERVAL
@@ -158,26 +159,7 @@ class Run(Record):
         RunError
             If the processes cannot be killed, for example because they belong to another user.
         """
-        if self._over.is_set():
-            return
-        assert self._worker is not None
-        others = self._worker if isinstance(self._worker, Worker) and not self._worker.is_child else None
-        if others is not None and not worker_process.may_signal(others.pid):
-            raise RunError(f"run {self.name} cannot be cancelled: its process belongs to another user")
-        with self._lock:
-            earlier = self._stop
-            self._stop = stop = earlier or events.Cancelled(t_s=self._now_s())
-        if others is not None:
-            # Write the event before the kill, so that the process that started the run knows why the run ended.
-            with contextlib.suppress(OSError):
-                event_log.append(self._tail.path, stop)
-        try:
-            self._worker.kill()
-        except (OSError, RunError) as error:
-            with self._lock:
-                self._stop = earlier
-            raise RunError(f"run {self.name} cannot be cancelled: {error}") from error
-        self._conclude()
+        cancel_run(self)
 
     # Following the process.
 
