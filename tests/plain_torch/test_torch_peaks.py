@@ -83,6 +83,7 @@ def test_the_predicted_peak_is_the_measured_peak(name: str) -> None:
     assert memory_meter.measure_peak(stepper).measured_peak_bytes == predicted.peak_bytes
 
 
+@pytest.mark.slow
 def test_a_backward_without_operators_has_a_peak() -> None:
     module, x = Product(lambda x, weight: weight + x), torch.rand(64, 64)
     predicted = wb.open(module, x, device="cpu").torch_prediction()
