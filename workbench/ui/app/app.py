@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
-import queue
 import threading
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +12,19 @@ import ipywidgets
 
 from workbench.analysis.cost import chrome_trace
 from workbench.bench.fit.choice_ranking import predicted_step_s
-from workbench.bench.session.plan_diff import newly_held
-from workbench.core.graph import Kind
-from workbench.core.lever import Effect, Site
 from workbench.errors import WorkbenchError
 from workbench.runs.measure import statement_times
 from workbench.runs.measure.measured_rates import MACHINE_NAMES
 from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
 from workbench.runs.process.request import RunOptions
-from workbench.runs.process.run_store import choices_of
 from workbench.ui.app.places import Places, Tab, find
+from workbench.ui.app.selection import Selection
+from workbench.ui.app.shown_runs import ShownRuns
 from workbench.ui.controls import inspector
 from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
 from workbench.ui.controls.export import Exporter
-from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, figures_while_planning
+from workbench.ui.controls.figure_strip import PreviousRun, Strip, figures, figures_while_planning
 from workbench.ui.controls.help import Help
 from workbench.ui.controls.messages import (
     NO_TAB,
@@ -38,7 +34,6 @@ from workbench.ui.controls.messages import (
     header_words,
     limit_bytes_of,
     why_not_run,
-    words_of_held,
     words_of_search,
 )
 from workbench.ui.controls.preview import Preview
@@ -109,12 +104,10 @@ class App:
         self.bench = bench
         self._on_run_news = on_run_news
         self._lock = threading.RLock()
-        self._choices_of: dict[pathlib.Path, dict[str, str] | None] = {}
+        self._runs = ShownRuns(bench)
         self._asked = RunsAsked()
         self._readout: Readout | None = None
         self._stale: set[str] = set()
-        self._shown_run: Run | None = None
-        self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.controls = Controls(
             self._on_message, tab_asked=tab, file=choices_file(bench.program), app_name=app_name(bench.program)
         )
@@ -132,6 +125,9 @@ class App:
         self.choosing = ChoiceQueue(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
         self.preview = Preview(bench, self.graph, self.choosing, self.controls, self._on_message)
         self.inspector = inspector.Inspector(self._on_inspector)
+        self._selection = Selection(
+            bench, self.graph, self.inspector, self.preview, lambda text: self._say(text, bad=True), self._lock
+        )
         self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
         self.worth = WorthTab(bench, self.graph.groups, self._on_message, self.preview.learn)
@@ -190,7 +186,7 @@ class App:
         self._refresh()
         self.experiments.refresh()
         self._forget = bench.observe(self._refresh)
-        threading.Thread(target=self._answer, name="workbench-effects", daemon=True).start()
+        self._selection.start()
         self.root.observe(lambda _: self.close(), names="comm")
 
     def _ipython_display_(self) -> None:
@@ -201,7 +197,7 @@ class App:
     def close(self) -> None:
         """Stop following the bench."""
         self._forget()
-        self._questions.put(None)
+        self._selection.close()
         self.fit.close()
         self.fusions.close()
         if self._readout is not None:
@@ -245,7 +241,9 @@ class App:
             "preview": lambda: self.preview.point(message),
             "go": lambda: self.graph.reveal(message["id"]),
             "unfold": lambda: self.graph.fold(self.graph.selected),
-            "code": lambda: self._in_background("reading the code", lambda: self._show_code(message["fusion"])),
+            "code": lambda: self._in_background(
+                "reading the code", lambda: self._selection.show_code(message["fusion"])
+            ),
         }
         act = acts.get(message.get("type", ""))
         if act is not None:
@@ -346,8 +344,8 @@ class App:
         self._act(lambda: self.bench.run(options=options, against=variants))
 
     def _cancel(self) -> None:
-        if self._shown_run is not None:
-            self._act(self._shown_run.cancel)
+        if self._runs.latest is not None:
+            self._act(self._runs.latest.cancel)
 
     def _choose_scope(self, scope: Scope) -> None:
         """Set whether a choice applies to one layer, to identical layers or to all layers. Then update the effects."""
@@ -356,7 +354,7 @@ class App:
 
     def _write_trace(self) -> None:
         """Write the Timeline's data for Perfetto: the measured run or, if there is none, the simulated step."""
-        bench, run = self.bench, self._clocked_run
+        bench, run = self.bench, self._runs.clocked
         overlap = bench.overlap()
         if run is not None:
             written = statement_times.write_chrome_trace(run, run.run_dir / TRACE_FILE)
@@ -375,7 +373,7 @@ class App:
         with self._lock:
             bench, plan = self.bench, self.bench.plan
             self.follow_latest_run()
-            measured = self._keep_measured()
+            measured = self._runs.keep_measured()
             self.choosing.drop_planned(plan)
             # Draw the figures before the graph, because users look at the figures first and the graph takes longer.
             self._show_figures()
@@ -397,34 +395,25 @@ class App:
     def follow_latest_run(self) -> None:
         """Show the state of the latest run, and update it while the run goes on."""
         with self._lock:
-            for run in self.bench.runs:
-                # Record the choices of each run, because the bench's choices may change later.
-                self._choices_of.setdefault(run.run_dir, choices_of(run))
-            latest = self.bench.runs[-1] if self.bench.runs else None
-            if latest is not None and latest is not self._shown_run:
-                self._shown_run = latest
+            latest = self._runs.take_latest()
+            if latest is not None:
                 if self._readout is not None:
                     self._readout.stop()
                 self._readout = Readout(self.controls, self.preview, latest, self._on_news)
                 self.compile.follow(latest)
                 self.experiments.refresh()
 
-    @property
-    def _measured_run(self) -> Run | None:
-        """The shown run. In the app of a part it is None, because runs measure the whole program and not the part."""
-        return self._shown_run if self._shown_run in self.bench.own_runs else None
-
     _plan_shown: Any = None
     _machine_shown: Any = None
 
     def _on_news(self, run: Run) -> None:
         with self._lock:
-            if run is not self._shown_run:
+            if run is not self._runs.latest:
                 return
             if self._on_run_news is not None:
                 self._on_run_news()
             self._show_figures()
-            if self._keep_measured():
+            if self._runs.keep_measured():
                 self._redraw("Curve and peak")
             self._redraw("Fusions", "Timeline")
             if run.state in ("done", "failed", "cancelled"):
@@ -435,23 +424,6 @@ class App:
                 self._say(f"The memory snapshot of a step is in {snapshot}: open it at pytorch.org/memory_viz")
             if run.state == "failed" and run.error:
                 self._say(f"The run failed: {run.error}", bad=True)
-
-    def _keep_measured(self) -> bool:
-        """Show the statement times and the peak of the shown run, as far as the run has measured them.
-
-        Return whether the shown peak comes from another run than before.
-        """
-        run, before = self._measured_run, self._peak_run
-        if run is not None and run.statements is not None:
-            self._clocked_run = run
-        if run is not None and run.timeline is not None:
-            self._peak_run = run
-        return self._peak_run is not before
-
-    _clocked_run: Run | None = None
-    """The latest run with timed statements. It stays on the screen until a newer run has timed statements."""
-    _peak_run: Run | None = None
-    """The latest run that measured its peak. It stays on the screen until a newer run has measured its peak."""
 
     def _redraw(self, *titles: str) -> None:
         """Redraw the tabs called `titles`: the open tab now, other tabs when they are opened."""
@@ -481,13 +453,13 @@ class App:
         self.settings.content = {"rows": tables.setting_rows(self.bench.plan.sites), "runs": runs}
 
     def _show_figures(self) -> None:
-        runs = [run for run in self.bench.own_runs if run.state == "done"]
-        latest = self._measured_run
+        runs = self._runs.finished()
+        latest = self._runs.measured
         if latest is not None and latest.state in ("failed", "cancelled") and runs:
             # If the latest run failed or was cancelled, show the measurements of the last finished run.
             latest = runs[-1]
-        same, against = self._has_choices(latest), self._baseline(latest)
-        before = PreviousRun(runs[-1], self._has_choices(runs[-1])) if runs else None
+        same, against = self._runs.has_choices(latest), self._runs.baseline(self.experiments.pinned, latest)
+        before = PreviousRun(runs[-1], self._runs.has_choices(runs[-1])) if runs else None
         shown = figures(
             self.bench.plan,
             latest,
@@ -520,47 +492,26 @@ class App:
 
     _steps_known: tuple[tuple[Plan, Any, float], ...] = ()
 
-    def _baseline(self, shown_run: Run | None) -> Baseline:
-        """Return the baseline for the figures: the pinned run or, if no run is pinned, the stock plan."""
-        pinned = self.experiments.pinned
-        if pinned is None:
-            return Baseline("stock", self.bench.stock_plan, self._stock_run(shown_run), interleaved="stock")
-        choices = choices_of(pinned)
-        try:
-            plan = None if choices is None else self.bench.plan_with(choices)
-        except WorkbenchError:
-            plan = None
-        name = f"pinned: {pinned.name or pinned.run_dir.name}"
-        return Baseline(name, None if plan is None or plan.unmatched else plan, pinned)
-
-    def _stock_run(self, shown_run: Run | None) -> Run | None:
-        """Return the latest finished run that had no choices and is not `shown_run`; None if there is no such run."""
-        runs = [run for run in self.bench.own_runs if run is not shown_run and run.state == "done"]
-        return next((run for run in reversed(runs) if self._choices_of.get(run.run_dir) == {}), None)
-
-    def _has_choices(self, run: Run | None) -> bool:
-        return run is None or self._choices_of.get(run.run_dir) == self.bench.choices
-
     def _on_pinned(self) -> None:
         with self._lock:
             self._show_figures()
             self._redraw("Curve and peak")
 
     def _show_fusions(self) -> None:
-        run = self._measured_run
+        run = self._runs.measured
         # Fusions of different plans may have equal names. Use a run's compile times only for the run's own plan.
-        seconds = self.compile.compiled_s if self._has_choices(run) and run is self._shown_run else {}
+        seconds = self.compile.compiled_s if self._runs.has_choices(run) and run is self._runs.latest else {}
         self.fusions.show_plan(self.graph.shown_ids(), seconds)
 
     def _show_times(self) -> None:
-        plan, clocked = self.bench.plan, self._clocked_run
+        plan, clocked = self.bench.plan, self._runs.clocked
         overlap = self.bench.overlap(plan)
         content = timeline_content(
             clocked.statements if clocked is not None else None,
-            self._nodes_of(clocked),
+            self._runs.nodes_of(clocked, self.graph.shown_ids),
             simulated_lanes(plan.graph, overlap, self.graph.shown_ids()) if overlap is not None else [],
             overlap,
-            same_choices=self._has_choices(clocked),
+            same_choices=self._runs.has_choices(clocked),
             step_s=clocked.step_s if clocked is not None else None,
             cannot_run=self._cannot_run,
         )
@@ -569,26 +520,17 @@ class App:
         self.timeline.content = content
 
     def _show_memory(self) -> None:
-        same = self._has_choices(self._peak_run)
+        same = self._runs.has_choices(self._runs.peak)
         self.memory.show(
-            self.bench.plan, self._baseline(None), self._peak_run, same_choices=same, ids=self.graph.shown_ids()
+            self.bench.plan,
+            self._runs.baseline(self.experiments.pinned, None),
+            self._runs.peak,
+            same_choices=same,
+            ids=self.graph.shown_ids(),
         )
-        measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
+        measured = measured_content(self._runs.peak, self._runs.nodes_of(self._runs.peak, self.graph.shown_ids))
         predicted = predicted_content(self.bench.plan, self.graph.shown_ids(), self.bench.plan.reserved)
         self.alive.content = {"predicted": predicted, "measured": measured}
-
-    def _nodes_of(self, run: Run | None) -> dict[str, str]:
-        """Map a run's names of values and fusions to node ids; empty if the run's plan is not the shown plan."""
-        named: dict[str, str] = {}
-        if run is None or not self._has_choices(run):
-            return named
-        graph, ids = self.bench.plan.graph, self.graph.shown_ids()
-        for statement in range(len(graph.statements)):
-            for value in graph.statements.outputs[statement].tolist():
-                named.setdefault(graph.values.name[value], ids[statement])
-            if graph.statements.kind[statement] == Kind.FUSION:
-                named[graph.statements.name[statement]] = ids[statement]
-        return named
 
     def _show_trace(self) -> None:
         plan, shown = self.bench.plan, self.graph.shown
@@ -607,144 +549,7 @@ class App:
         marked = self.graph.marked_nodes(selected)
         for panel in (self.memory, self.timeline, self.passes, self.trace):
             panel.marked = marked
-        sites = self._sites_of(selected)
-        statement = None if sites else self.graph.statement_of(selected)
-        if sites:
-            self._show_sites(sites, {})
-            self._questions.put(selected)
-        elif (composite := self.graph.composite_of(selected)) is not None and (shown := self.graph.shown) is not None:
-            self.inspector.content = inspector.composite_content(
-                shown.graph, shown.layout, composite, self.bench.plan.sites
-            )
-        elif statement is not None:
-            self.inspector.content = self._statement_content(statement)
-        elif (module := self.graph.module_of(selected)) is not None:
-            self.inspector.content = inspector.module_content(module)
-        else:
-            self.inspector.content = inspector.empty_content()
-
-    def _statement_content(self, statement: int) -> dict[str, Any]:
-        """Return the inspector's data for a statement, with its sites as links."""
-        shown = self.graph.shown
-        assert shown is not None
-        content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
-        return {**content, "here": inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)}
-
-    def _only_site(self, id: str) -> list[Site]:
-        """Return the site of what a statement makes, if it has one such site.
-
-        The inspector then shows the site's options with the statement. For a fusion, it shows links.
-        """
-        statement, shown = self.graph.statement_of(id), self.graph.shown
-        if statement is None or statement < 0 or shown is None or self.graph.composite_of(id) is not None:
-            return []
-        if shown.graph.statements.kind[statement] == Kind.FUSION:
-            return []
-        here = inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)
-        made = [one["id"] for one in here if one["what"] == "made"]
-        return [self.bench.plan.site_of[made[0]]] if len(made) == 1 else []
-
-    def _show_code(self, fusion: str) -> None:
-        code = self.bench.plan.code(fusion)
-        if self.inspector.content.get("fusion") == fusion:
-            self.inspector.content = {**self.inspector.content, "code": {"kind": code.kind, "text": code.text}}
-
-    def _sites_of(self, id: str) -> list[Site]:
-        """Return the selected site and the sites that share its arc, or the only site of a selected statement."""
-        sites = self.bench.plan.sites
-        numbers = self.graph.arc_sites(id)
-        found = [sites[number] for number in numbers] or [site for site in sites if site.id == id]
-        return sorted(found, key=lambda site: site.id != id) or self._only_site(id)
-
-    def _show_sites(
-        self,
-        sites: list[Site],
-        effects: dict[str, dict[str, Effect]],
-        by_layers: inspector.ByLayers | None = None,
-        reasons: dict[str, dict[str, str]] | None = None,
-    ) -> None:
-        labels = {site.id: site.label for site in self.bench.plan.sites}
-        id = sites[0].id
-        peers = self.graph.kind_of_peers(id)
-        count, layers = len(self.graph.peers(id)), len(self.graph.everywhere(id)) if peers == "layers" else 1
-        turned = {site.id: self.graph.sites_turned(site.id) for site in sites}
-        content = inspector.site_content(
-            sites,
-            effects,
-            labels,
-            inspector.ScopeOfChoices(peers, count, layers, self.graph.scope),
-            self.bench.machine.name,
-            {id: Counter(one.choice for one in of_scope) for id, of_scope in turned.items()},
-            by_layers,
-            reasons,
-        )
-        statement = self.graph.statement_of(self.graph.selected)
-        if statement is not None and statement >= 0:
-            # The statement's own data, without the link to the site whose options are shown.
-            own = self._statement_content(statement)
-            content |= {**own, "here": [one for one in own["here"] if one["id"] != id]}
-        self.inspector.content = content
-
-    def _answer(self) -> None:
-        """Show the effects of a site's options after each selection. This loop runs in its own thread until `close`."""
-        while (id := self._questions.get()) is not None:
-            try:
-                self._show_effects(id)
-            except WorkbenchError as error:
-                self._say(str(error), bad=True)
-            except Exception as error:
-                _LOGGER.exception("the effects of %s could not be worked out", id)
-                self._say(f"{type(error).__name__}: {error}", bad=True)
-
-    def _show_effects(self, id: str) -> None:
-        """Show each option's effect as soon as it is known. If statements are fused, all effects together take long."""
-        plan, machine = self.bench.plan, self.bench.machine
-
-        def current() -> bool:
-            return self.bench.plan is plan and self.bench.machine == machine
-
-        effects: dict[str, dict[str, Effect]] = {}
-        by_layers: inspector.ByLayers = {}
-        reasons: dict[str, dict[str, str]] = {}
-        sites = self._sites_of(id)
-        # A choice applies to all sites that a double click would change, such as those of folded layers.
-        todo = [
-            (site, option)
-            for site in sites
-            for option in site.options
-            if option not in site.illegal and any(one.choice != option for one in self.graph.sites_turned(site.id))
-        ]
-
-        def show() -> None:
-            with self._lock:
-                if self.graph.selected == id and current():
-                    self._show_sites(sites, effects, by_layers, reasons)
-
-        for site, option in todo:
-            if not self._questions.empty() or not current():
-                return
-            choices = self.graph.choices_at(site.id, option)
-            effect = self.bench.effect(choices)
-            effects.setdefault(site.id, {})[option] = effect
-            self.preview.learn(plan, choices, effect, "the inspector")
-            show()
-        for site, option in todo:
-            if effects[site.id][option].peak_bytes <= 0:
-                continue
-            if not self._questions.empty() or not current():
-                return
-            # A plan is the only source of what is alive at the higher peak.
-            then = self.bench.plan_with({**self.bench.choices, **self.graph.choices_at(site.id, option)}, keep=False)
-            reasons.setdefault(site.id, {})[option] = words_of_held(newly_held(plan, then))
-            show()
-        for site, option in todo:
-            for name, choices in self.graph.groups_of_layers(site.id, option).items():
-                if not self._questions.empty() or not current():
-                    return
-                effect = self.bench.effect(choices)
-                by_layers.setdefault(site.id, {}).setdefault(option, []).append((name, effect))
-                self.preview.learn(plan, choices, effect, "the inspector")
-                show()
+        self._selection.show()
 
 
 def _machines(bench: Workbench) -> dict[str, Any]:
