@@ -21,6 +21,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from workbench.core.executor import why_no_nvfuser
+from workbench.interop.private_api import TORCH_VERSIONS
 from workbench.summary import human_bytes
 from workbench.util.cuda_driver import attached_gpus
 from workbench.version import __version__
@@ -107,12 +108,12 @@ def required_versions() -> dict[str, str]:
     """Return, for each package that the workbench requires, the version specifier in the workbench's metadata.
 
     If the workbench itself and one of its extras require the same package, return the specifier of the workbench
-    itself. The result is empty if the workbench is not installed.
+    itself. If the workbench is not installed, but imported from a folder, only PyTorch is in the result.
     """
     try:
         requirements = importlib.metadata.requires("thunder-workbench") or []
     except importlib.metadata.PackageNotFoundError:
-        return {}
+        return {"torch": TORCH_VERSIONS}
     parsed = sorted(map(Requirement, requirements), key=lambda each: "extra" not in str(each.marker))
     return {each.name.lower(): ",".join(sorted(map(str, each.specifier), reverse=True)) for each in parsed}
 

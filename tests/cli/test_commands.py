@@ -1,6 +1,7 @@
 """`thunder-workbench` prints tables or JSON, reports an error in one line, and returns the right exit status."""
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -19,6 +20,7 @@ from tests.needs import needs_nvfuser
 from workbench import Config, __version__, cli, doctor, load
 from workbench.cli import entry
 from workbench.errors import RunError
+from workbench.interop.private_api import TORCH_VERSIONS
 from workbench.util.cuda_driver import Gpu, attached_gpus
 from workbench.util.disk_cache import REFERENCES
 
@@ -119,6 +121,20 @@ def test_doctor_fails_if_an_essential_part_has_another_version(
     status, out, _ = call("doctor", "--json")
     thunder = next(check for check in json.loads(out)["checks"] if check["name"] == "Thunder")
     assert (status, thunder["ok"], thunder["note"]) == (1, False, f"the workbench is made for {note}")
+
+
+def test_doctor_of_a_folder_that_is_not_installed_knows_the_versions_of_pytorch(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_installed(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", not_installed)
+    monkeypatch.setattr(doctor, "_version", lambda package: "2.15.0" if package == "torch" else "")
+    status, out, _ = call("doctor", "--json")
+    check = next(check for check in json.loads(out)["checks"] if check["name"] == "PyTorch")
+    assert (status, check["ok"]) == (1, False)
+    assert check["note"] == f"the workbench is made for {TORCH_VERSIONS}"
 
 
 @pytest.mark.parametrize(
