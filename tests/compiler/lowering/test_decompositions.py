@@ -5,6 +5,7 @@ Most of these operators stay in one graph. PyTorch runs others as opaque parts.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -530,3 +531,21 @@ def test_an_operator_whose_rule_raises_an_error_becomes_a_part(monkeypatch: pyte
     assert [part.opaque for part in bench.parts] == [False, True, False]
     ours = torch.autograd.grad(bench.config.jit(program)(x), x)
     torch.testing.assert_close(ours, torch.autograd.grad(program(x), x))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, math.inf])
+@pytest.mark.parametrize("name", ["_foreach_norm", "norm", "vector_norm"])
+def test_the_gradient_of_a_norm_equals_eagers_also_at_zero(name: str, order: float) -> None:
+    def program(zeros: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        if name == "_foreach_norm":
+            made: torch.Tensor = torch.stack(torch._foreach_norm([zeros, x], order)).sum()
+            return made
+        norm: Callable[..., torch.Tensor] = torch.norm if name == "norm" else torch.linalg.vector_norm
+        return norm(zeros, order) + norm(x, order)
+
+    given = torch.zeros(3, requires_grad=True), torch.tensor([1.0, -2.0, 0.0, 2.0], requires_grad=True)
+    expected = torch.autograd.grad(program(*given), given)
+    bench = workbench.open(program, *given, device="cpu", executor="torch")
+    assert bench.capture == "dynamo"
+    found = torch.autograd.grad(bench.config.jit(program)(*given), given)
+    torch.testing.assert_close(found, expected)

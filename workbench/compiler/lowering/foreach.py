@@ -5,7 +5,6 @@ Optimizers use these operators, and Thunder lacks them. An in-place operator bec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,14 +82,7 @@ def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
     """
     kind = to_torch_dtype(a.dtype)
     size = thunder_operator(torch.abs)(a if kind.is_complex else a.to(wide_of(kind)))
-    if order == math.inf:
-        made = size.amax()
-    elif order == 1:
-        made = size.sum()
-    elif order == 2:
-        made = thunder_operator(torch.sqrt)((size * size).sum())
-    else:
-        raise NotImplementedError(f"torch._foreach_norm of order {order}")
+    made = thunder_operator(torch.linalg.vector_norm)(size, order)
     return made.to((dtype or kind).to_real())
 
 
