@@ -718,3 +718,38 @@ def test_a_value_that_a_later_part_writes_in_place_gets_its_gradient(
     found = torch.autograd.grad(bench.config.jit(program)(*given), given)
     for ours, expected in zip(found, torch.autograd.grad(program(*given), given), strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+def test_the_gradient_of_a_part_that_writes_into_a_constant_of_another_part_is_kept() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        into, made = torch.zeros(4, 3), y.sin()
+        torch._dynamo.graph_break()
+        into[..., :2] = made
+        torch._dynamo.graph_break()
+        return into.cos().sum() + x.sum()
+
+    given = torch.rand(4, 3, requires_grad=True), torch.rand(4, 2, requires_grad=True)
+    bench = workbench.open(program, *given, device="cpu", executor="torch")
+    found = torch.autograd.grad(bench.config.jit(program)(*given), given)
+    for ours, expected in zip(found, torch.autograd.grad(program(*given), given), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("capture", ["auto", "interpreter"])
+def test_an_input_that_gets_a_gradient_by_a_write_is_right_or_refused(capture: str) -> None:
+    def program(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        made = x.sin()
+        into.add_(made)
+        return made * 2
+
+    def gradient(run: Callable[..., torch.Tensor]) -> torch.Tensor:
+        x, into = torch.linspace(0, 1, 8, requires_grad=True), torch.zeros(8)
+        return torch.autograd.grad(run(into, x).sum() + into.cos().sum(), x)[0]
+
+    given = torch.zeros(8), torch.linspace(0, 1, 8, requires_grad=True)
+    if capture == "interpreter":
+        with pytest.raises(ProgramError, match="through the written input"):
+            workbench.open(program, *given, device="cpu", executor="torch", capture=capture)
+        return
+    bench = workbench.open(program, *given, device="cpu", executor="torch")
+    torch.testing.assert_close(gradient(bench.config.jit(program)), gradient(program))

@@ -408,6 +408,7 @@ class _Tracer(fx.Interpreter):
             try:
                 self.aliases.refuse_statistics(n)
                 self.aliases.refuse_leaf(n)
+                self.aliases.refuse_input(n)
                 shared = self._unnoticed_write(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
                 if shared is not None:

@@ -31,6 +31,7 @@ from workbench.compiler.lowering.alias_writes import (
     KEEPS_STATISTICS,
     STATISTICS,
     UNDER_NO_GRAD,
+    WRITTEN_INPUT,
     WRITTEN_LEAF,
     statistics_of,
 )
@@ -159,7 +160,9 @@ def refuse_lost(trace: TraceCtx) -> None:
 
 
 def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a program that writes to a leaf that requires gradients. Eager PyTorch also refuses such a program.
+    """Refuse a program that writes to a leaf that requires gradients, or gives an argument a gradient by a write.
+
+    Eager PyTorch also refuses the first. Thunder loses the gradient of the second.
 
     Parameters
     ----------
@@ -173,17 +176,24 @@ def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]
     ProgramError
         The message has the line of the user's code and a remedy.
     """
-    wanted = {name for name, tensor in arguments.items() if tensor.is_leaf and tensor.requires_grad}
+    wanted = {name for name, tensor in arguments.items() if tensor.requires_grad}
     if not wanted or not torch.is_grad_enabled():
         return
     memory = MemoryAliases(trace.bound_symbols)
+    names = set(wanted)
     for bsym in trace.bound_symbols:
+        # Norms write running statistics without a gradient.
+        flows = _flows(bsym, names) and bsym.sym.name.endswith("_")
         for leaf in leaves([bsym]) if count_copies_and_fences(bsym)[0] else ():
             unseen = any(
                 ProxyTag.DETACHED_AUTOGRAD_GRAPH in p.tags for p in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs)
             )
-            if is_copy(leaf) and not unseen and memory.base(leaf.args[1].name) in wanted:
+            if not is_copy(leaf) or unseen or (written := memory.base(leaf.args[1].name)) not in arguments:
+                continue
+            if written in wanted and arguments[written].is_leaf:
                 raise ProgramError(f"{_line(bsym)}{remedy(WRITTEN_LEAF)} ({WRITTEN_LEAF})")
+            if written in wanted or flows:
+                raise ProgramError(f"{_line(bsym)}{remedy(WRITTEN_INPUT)} ({WRITTEN_INPUT})")
 
 
 def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None) -> None:

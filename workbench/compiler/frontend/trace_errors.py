@@ -190,6 +190,11 @@ _CAUSES = (
         "instead of w.add_(1), or write after the step, outside of the program",
     ),
     (
+        r"through the written input",
+        "return a new tensor instead of writing into the input, or open the program with capture='auto', so that "
+        "PyTorch runs the write",
+    ),
+    (
         r"written in place under no_grad",
         "write after the step, outside of the program; or compute with a changed copy instead of changing the "
         "parameter: scale = self.scale.clamp(max=100) instead of self.scale.clamp_(max=100)",

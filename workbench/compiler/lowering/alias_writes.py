@@ -32,6 +32,10 @@ READ_BEHIND = (
     "the gradient of the old content"
 )
 
+WRITTEN_INPUT = (
+    "an input that has a gradient, or gets one here, is written in place, and Thunder loses the gradient that flows "
+    "through the written input"
+)
 WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place into memory that is used elsewhere"
 
@@ -313,6 +317,23 @@ class Aliases:
         leaf = isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
         if owner.op in _GIVEN and leaf and not any(_name(each).startswith("detach") for each in chain):
             raise NotImplementedError(WRITTEN_LEAF)
+
+    def refuse_input(self, node: fx.Node) -> None:
+        """Refuse an in-place write after which an input depends on values that need gradients.
+
+        The caller may read the input after the program. Its gradient then flows through the write.
+
+        Raises
+        ------
+        NotImplementedError
+            If `node` writes so.
+        """
+        if not self._differentiated or node in self._nodes_without_gradient or writes(node) is None:
+            return
+        *chain, owner = _chain(node)
+        detached = any(_name(each).startswith("detach") for each in chain)
+        if owner.op in _GIVEN and not detached and any(map(_wants_gradient, node.all_input_nodes)):
+            raise NotImplementedError(WRITTEN_INPUT)
 
     def returned_input(self, node: fx.Node) -> fx.Node | None:
         """Return a node's input if the node returns this input itself while gradients are switched off, else None.
