@@ -123,7 +123,7 @@ def _train(stepper: accuracy.Stepper) -> list[dict[str, RecordedTensor]]:
         outputs = stepper.step()
         if optimizer is not None:
             optimizer.step()
-        recorded.append(stepper.record(outputs))
+        recorded.append(stepper.record(outputs, whole=True))
     return recorded
 
 

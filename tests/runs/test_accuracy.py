@@ -496,6 +496,37 @@ def test_special_values_are_compared(ours: torch.Tensor, theirs: torch.Tensor, o
     assert not math.isnan(error.max_abs_error)
 
 
+@pytest.mark.parametrize("name", ["grad(weight)", "parameter(weight)"])
+def test_a_tensor_that_one_side_lacks_is_no_difference_of_numbers(name: str) -> None:
+    held = {name: tensor_diff.RecordedTensor(name.partition("(")[0], torch.ones(2))}
+    (ours,) = tensor_diff.compare_tensors({}, held, "eager")
+    (theirs,) = tensor_diff.compare_tensors(held, {}, "eager")
+    assert (ours.ok, ours.lacks, theirs.ok, theirs.lacks) == (False, "this run", False, "eager")
+    verbs = ("lacks", "has") if name.startswith("grad") else ("does not write", "writes")
+    assert ours.difference == f"this run {verbs[0]} {name}, which eager {verbs[1]}"
+    assert theirs.difference == f"eager {verbs[0]} {name}, which this run {verbs[1]}"
+
+
+def test_a_parameter_that_only_one_side_writes_is_compared_in_training() -> None:
+    def recorded(*, whole: bool, zeros: bool) -> dict[str, tensor_diff.RecordedTensor]:
+        linear = nn.Linear(2, 2)
+        nn.init.ones_(linear.weight)
+        stepper = Stepper(linear, (torch.ones(1, 2),), {})
+        outputs = stepper.forward()
+        if zeros:
+            linear.weight.grad = torch.zeros(2, 2)
+        torch.optim.SGD([linear.weight], lr=1.0).step()
+        kept = stepper.record(outputs, whole=whole)
+        return {name: tensor for name, tensor in kept.items() if name == "parameter(weight)"}
+
+    for whole in (True, False):
+        (error,) = tensor_diff.compare_tensors(
+            recorded(whole=whole, zeros=True), recorded(whole=whole, zeros=False), "eager"
+        )
+        assert error.ok is whole
+        assert (error.lacks == "") is whole
+
+
 def test_a_step_differentiates_a_scalar_as_a_loss() -> None:
     x = torch.arange(4.0, requires_grad=True)
     accuracy.step(lambda x: (x * x).sum(), (x,), {})

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
+THIS_RUN = "this run"
+"""Value of `TensorError.lacks` if the run itself lacks a tensor."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorError:
@@ -18,8 +21,8 @@ class TensorError:
         Name of the reference, such as ``thunder.jit``, ``eager`` or ``float64``.
     dtype : str
     max_abs_error : float
-        Largest absolute difference between corresponding elements. Infinite if the shapes or dtypes differ, or if an
-        element is NaN in only one of the tensors.
+        Largest absolute difference between corresponding elements. Infinite if the shapes or dtypes differ, if an
+        element is NaN in only one of the tensors, or if one side lacks the tensor.
     max_rel_error : float
         `max_abs_error` as a share of the reference's largest element.
     bitwise : bool or None
@@ -27,6 +30,8 @@ class TensorError:
     tolerance : float
         Largest `max_abs_error` allowed; 0 if every bit must equal the reference's.
     ok : bool
+    lacks : str
+        Side that lacks the tensor: `THIS_RUN` or the name of the reference; empty if both sides have it.
     """
 
     name: str
@@ -37,6 +42,7 @@ class TensorError:
     tolerance: float
     ok: bool
     bitwise: bool | None = None
+    lacks: str = ""
 
     @property
     def severity(self) -> float:
@@ -44,3 +50,12 @@ class TensorError:
         if self.max_abs_error == 0:
             return 0.0 if self.ok else math.inf
         return self.max_abs_error / self.tolerance if self.tolerance > 0 else math.inf
+
+    @property
+    def difference(self) -> str:
+        """Words for the difference: the side that lacks the tensor, or the largest difference."""
+        if not self.lacks:
+            return f"{self.name} differs from {self.against} by {self.max_abs_error:.3g}"
+        has = self.against if self.lacks == THIS_RUN else THIS_RUN
+        verb = "does not write" if self.name.startswith("parameter(") else "lacks"
+        return f"{self.lacks} {verb} {self.name}, which {has} {'writes' if verb != 'lacks' else 'has'}"

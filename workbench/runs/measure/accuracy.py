@@ -20,7 +20,7 @@ from workbench.errors import ProgramError, is_out_of_memory, short_repr
 from workbench.interop.torch_private import TorchDispatchMode
 from workbench.programs.modes import active_modes
 from workbench.programs.tensors import find_tensors, state_of
-from workbench.runs.log.tensor_error import TensorError
+from workbench.runs.log.tensor_error import THIS_RUN, TensorError
 from workbench.runs.measure.saved_reference import Reference, SavedReferences
 from workbench.runs.measure.tensor_diff import (
     FLOOR,
@@ -289,11 +289,12 @@ class Stepper:
             state = list(state_of(self._original, self.run).values())
         return _storage_bytes([*state, *self.inputs.values()])
 
-    def record(self, outputs: Any) -> dict[str, RecordedTensor]:
+    def record(self, outputs: Any, *, whole: bool = False) -> dict[str, RecordedTensor]:
         """Return copies, on the CPU, of outputs, gradients, and all tensors that the step may have changed.
 
         The step may have changed inputs, buffers, parameters and the state of an optimizer. A parameter is copied only
-        if the step wrote to it.
+        if the step wrote to it, or with `whole`. A comparison of training needs `whole`: an optimizer writes to a
+        parameter whose gradient is zeros, and skips a parameter whose gradient is None.
         """
         found: dict[str, RecordedTensor] = {}
         for path, leaf in find_tensors(outputs, "output").leaves:
@@ -312,7 +313,7 @@ class Stepper:
             # Some optimizers, such as AdamW(foreach=True) under `RandomWatch`, write without increasing `_version`.
             changed = self.takes_steps or tensor._version != self._before[name]
             # Copy a parameter only if it changed: parameters are most of a model, and few programs write to them.
-            if changed or kind != "parameter":
+            if whole or changed or kind != "parameter":
                 found[name] = RecordedTensor(kind, _on_cpu(tensor), changed)
         return found
 
@@ -604,7 +605,10 @@ def _farthest_tensor(errors: Iterable[TensorError]) -> TensorError | None:
 
 
 def _is_wrong(name: str, off: TensorError) -> str:
-    return f"{name} is wrong here: {off.name} is off by {off.max_abs_error:.3g} from eager PyTorch's"
+    how = f"{off.name} is off by {off.max_abs_error:.3g} from eager PyTorch's"
+    if off.lacks:
+        how = f"it lacks {off.name}" if off.lacks == THIS_RUN else f"eager PyTorch lacks {off.name}"
+    return f"{name} is wrong here: {how}"
 
 
 def _severity(error: TensorError) -> float:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import torch
 
-from workbench.runs.log.tensor_error import TensorError
+from workbench.runs.log.tensor_error import THIS_RUN, TensorError
 
 RELATIVE_TOLERANCE: Mapping[torch.dtype, float] = {
     torch.float64: 1e-9,
@@ -96,7 +96,8 @@ def compare_tensors(
     ------
     TensorError
         One result for each name in either step, except for tensors within their tolerance to which neither step wrote.
-        A tensor that only one step has counts as infinitely wrong, unless it is a gradient of zeros.
+        A tensor that only one step has is never right, unless it is a gradient of zeros: `TensorError.lacks` names the
+        side that lacks it.
     """
     sizes: dict[str, float] = {}
     for entry in expected.values():
@@ -160,6 +161,7 @@ def _error(
         tolerance=tolerance,
         ok=bitwise if exact else worst <= tolerance,
         bitwise=bitwise,
+        lacks="" if (ours is None) == (theirs is None) else THIS_RUN if ours is None else reference_name,
     )
 
 

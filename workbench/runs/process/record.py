@@ -115,14 +115,15 @@ class Record:
             worst = max(self.accuracy.tensors, key=lambda tensor: tensor.severity, default=None)
             if worst is None:
                 return "the results are not accurate, and the log does not name the tensors"
+            if worst.lacks:
+                return untrusted_files.one_line(f"{worst.difference}, so the two cannot be compared")
             if worst.tolerance == 0 and worst.bitwise is False:
                 return untrusted_files.one_line(
                     f"some bits of {worst.name} differ from {worst.against}, although the kernels are the same; "
                     f"the largest difference is {worst.max_abs_error:.3g}"
                 )
             return untrusted_files.one_line(
-                f"{worst.name} differs from {worst.against} by {worst.max_abs_error:.3g}, "
-                f"more than the {worst.tolerance:.3g} allowed for {worst.dtype}"
+                f"{worst.difference}, more than the {worst.tolerance:.3g} allowed for {worst.dtype}"
             )
         return None
 
