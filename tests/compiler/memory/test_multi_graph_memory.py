@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,24 @@ class HalfDetached(nn.Module):
         hidden, other = self.up(x).tanh(), self.side(x).tanh()
         torch._dynamo.graph_break()
         return hidden.square().sum() + other.detach().sum()
+
+
+class CompiledTwice(nn.Module):
+    """A module that Dynamo compiles again in the second call. Dynamo's error at the loop holds the module's frames."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.called = nn.Linear(4 * WIDTH, 16 * WIDTH), False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        freed = x.cos()
+        torch._dynamo.graph_break()
+        hidden = freed * (2 if self.called else 1)
+        self.called = True
+        for value in hidden[:2, 0].tolist():
+            if value > 1e30:
+                hidden = -hidden
+        return self.up(hidden).tanh().sin().sum()
 
 
 def step() -> Callable[[torch.Tensor], torch.Tensor]:
@@ -128,6 +147,23 @@ def test_the_peak_includes_the_zeros_for_a_result_without_a_gradient() -> None:
     assert bench.memory is not None
     assert bench.memory.peak_part == "part1 backward"
     assert bench.memory.peak_bytes == pytest.approx(measured(bench, HalfDetached, x), rel=PREDICTED_PEAK_ERROR)
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_collections")
+def test_the_peak_excludes_tensors_that_an_error_of_dynamo_holds() -> None:
+    x = torch.randn(4 * WIDTH, 4 * WIDTH)
+    bench = workbench.open(CompiledTwice(), x)
+    assert isinstance(bench, PartsBench)
+    assert bench.memory is not None
+    assert bench.memory.peak_bytes == pytest.approx(measured(bench, CompiledTwice, x), rel=PREDICTED_PEAK_ERROR)
 
 
 @pytest.mark.slow

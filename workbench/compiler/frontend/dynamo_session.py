@@ -101,7 +101,7 @@ def allow_compilation(limit: int, codes: set[CodeType], *, in_parts: bool = Fals
         if in_parts:
             inside.enter_context(dynamo_patches.graph_breaks_in_loops())
             inside.enter_context(run_uncompiled_after_errors())
-        inside.enter_context(record_compiled(codes))
+        inside.enter_context(record_compiled(codes.add))
         yield
 
 

@@ -69,6 +69,11 @@ user's functions. All programs that call such a function therefore share its lim
 run uncompiled without a message.
 """
 
+_REHEARSALS = 3
+"""Largest number of rehearsals of a step. A step in which Dynamo compiles is rehearsed again: Dynamo's errors hold the
+program's frames, and so tensors that a later step frees.
+"""
+
 type Run = Callable[..., Any]
 
 
@@ -225,15 +230,15 @@ def pieces_of(
     recorded : RecordedStep or str
         Record of the tensors between the pieces, or the reason why these tensors are unknown.
     """
-    codes: set[CodeType] = set()
+    codes: list[CodeType] = []
     refusals: dict[str, str] = {}
     for optimizer in () if with_values else find_tensors(program).optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
     try:
-        with record_compiled(codes):
+        with record_compiled(codes.append):
             while True:
                 try:
-                    return _pieces_of(program, args, kwargs, mode, refusals, with_values)
+                    return _pieces_of(program, args, kwargs, mode, refusals, with_values, codes)
                 except UnplannablePartError as error:
                     refusals[error.part] = error.reason
     finally:
@@ -247,6 +252,7 @@ def _pieces_of(
     mode: FakeTensorMode,
     refusals: Mapping[str, str],
     with_values: bool,
+    codes: Sequence[CodeType],
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
     found: dict[str, FirstPieceRun] = {}
     rehearsal: StepRecorder | None = None
@@ -294,9 +300,13 @@ def _pieces_of(
             call(*args, **kwargs)
         state = [*find_tensors((program, args, kwargs)).tensors.values()]
         _clear_gradients(state)
-        rehearsal = StepRecorder(None if with_values else mode, state)
-        recorded = _rehearse_step(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
-        _clear_gradients(state)
+        for _ in range(_REHEARSALS):
+            compiled = len(codes)
+            rehearsal = StepRecorder(None if with_values else mode, state)
+            recorded = _rehearse_step(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
+            _clear_gradients(state)
+            if len(codes) == compiled:
+                break
     rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
     return [*found.values(), *rest], recorded
 

@@ -42,10 +42,10 @@ class Backend:
 
 
 @contextlib.contextmanager
-def record_compiled(codes: set[CodeType]) -> Iterator[None]:
-    """In this context, add to `codes` the code object of each function that Dynamo compiles."""
+def record_compiled(record: Callable[[CodeType], None]) -> Iterator[None]:
+    """In this context, call `record` with a function's code object each time that Dynamo compiles the function."""
     # The hook returns None, because Dynamo would replace its bytecode by any other result.
-    hook = register_bytecode_hook(lambda code, _: codes.add(code))
+    hook = register_bytecode_hook(lambda code, _: record(code))
     try:
         yield
     finally:
