@@ -11,7 +11,7 @@ import pytest
 from tests.analysis.small_graphs import graph
 from workbench.analysis.graphs.reorder_graph import reorder_graph, top_rows, with_members
 from workbench.analysis.memory.liveness import timeline
-from workbench.analysis.order import order_groups
+from workbench.analysis.order import min_peak_order, order_groups
 from workbench.analysis.order.min_peak_order import (
     HalfStep,
     _beam_search,
@@ -182,6 +182,26 @@ def test_a_plan_never_peaks_higher_than_stock(seed: int) -> None:
         found = reorder_sides(made, way, [FORWARD, BACKWARD])
         peak_bytes = timeline(reorder_graph(made, with_members(made, found.order))).peak_bytes
         assert found.peak_bytes == peak_bytes <= found.stock_peak_bytes == timeline(made).peak_bytes
+
+
+def test_a_beam_search_over_many_ready_statements_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    chains = 40
+    lines = [("wide", "x", f"a{at}", "") for at in range(chains)]
+    lines += [("narrow", f"a{at}", f"b{at}", f"a{at}") for at in range(chains)]
+    names = " ".join(f"b{at}" for at in range(chains))
+    sizes = {f"{kind}{at}": 5 + 7 * at % 13 for at in range(chains) for kind in "ab"}
+    half = half_step_of(graph([*lines, ("add", names, "y", names)], flags=IN_OUT, sizes=sizes), FORWARD)
+    count, evaluate = 0, HalfStep.step
+
+    def step(self: HalfStep, statement: int, done: int) -> tuple[int, int]:
+        nonlocal count
+        count += 1
+        return evaluate(self, statement, done)
+
+    monkeypatch.setattr(HalfStep, "step", step)
+    monkeypatch.setattr(min_peak_order, "BEAM_STEPS", 50_000)
+    assert is_legal(half, _beam_search(half))
+    assert count <= 2 * min_peak_order.BEAM_STEPS
 
 
 def two_branches() -> Graph:

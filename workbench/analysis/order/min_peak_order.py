@@ -422,6 +422,8 @@ class _SearchState:
     done: int
     ready: tuple[int, ...]
     way: tuple[int, tuple[object, ...]] | None
+    evaluated: int = 0
+    """Number of statements that were evaluated to make this state from the state before."""
 
     def order(self) -> list[int]:
         found: list[int] = []
@@ -440,6 +442,7 @@ def _run(half: HalfStep, state: _SearchState, statement: int) -> _SearchState:
     peak, live, done, way = state.peak, state.live, state.done, state.way
     ready = set(state.ready)
     pending = [statement]
+    evaluated = 0
     while pending:
         now = pending.pop()
         inside, left = half.step(now, done)
@@ -447,12 +450,14 @@ def _run(half: HalfStep, state: _SearchState, statement: int) -> _SearchState:
         way = (now, way)  # type: ignore[assignment]
         ready.discard(now)
         ready.update(one for one in half.successors[now] if not half.before[one] & ~done)
+        evaluated += 1
         for one in sorted(ready):
+            evaluated += 1
             inside, left = half.step(one, done)
             if left <= 0 and live + inside <= peak:
                 pending = [one]
                 break
-    return _SearchState(peak, live, done, tuple(sorted(ready)), way)
+    return _SearchState(peak, live, done, tuple(sorted(ready)), way, evaluated)
 
 
 def _start(half: HalfStep) -> _SearchState:
@@ -484,22 +489,31 @@ def _exact_order(half: HalfStep) -> list[int] | None:
 
 
 def _beam_search(half: HalfStep) -> list[int]:
-    """Return the best order that a beam search finds. The width of the beam follows from `BEAM_STEPS`."""
+    """Return the best order that a beam search finds. The width of the beam follows from `BEAM_STEPS`.
+
+    The beam becomes narrower if its states have many ready statements, because each of these is evaluated.
+    """
     count = len(half.rows)
     everything = (1 << count) - 1
-    width = max(1, min(WIDEST_BEAM, BEAM_STEPS // (count * 20)))
+    widest = max(1, min(WIDEST_BEAM, BEAM_STEPS // (count * 20)))
+    examined = evaluated = 0
     by_size: defaultdict[int, dict[int, _SearchState]] = defaultdict(dict)
     by_size[0][0] = _start(half)
     for size in range(count):
+        share = (BEAM_STEPS - evaluated) // (count - size)
+        width = max(1, min(widest, share * examined // evaluated if evaluated else widest))
         states = heapq.nsmallest(width, by_size.pop(size, {}).values(), key=lambda s: (s.peak, s.live))
         for state in states:
             weighed = []
             for statement in state.ready:
                 inside, left = half.step(statement, state.done)
                 weighed.append((max(state.peak, state.live + inside), left, statement))
+            examined += 1
+            evaluated += len(weighed)
             # Examine only the ready statements that lead to the lowest peaks.
             for _, _, statement in heapq.nsmallest(max(2, width // 4), weighed):
                 further = _run(half, state, statement)
+                evaluated += further.evaluated
                 there = by_size[further.done.bit_count()]
                 if further.done not in there or further.peak < there[further.done].peak:
                     there[further.done] = further
