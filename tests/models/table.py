@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import multiprocessing
 import os
 import re
 import resource
 import signal
+import statistics
 import tempfile
 import textwrap
 import time
@@ -51,8 +53,11 @@ _COLUMNS = (
     "right",
     "replayed",
     "trained",
+    "coverage",
     "fusions",
 )
+_SHARES = (0.99, 0.9, 0.5, 0.0)
+"""Lower ends of the groups of models by coverage."""
 _WHAT = f"""
 This page answers which models open, plan, run, replay and train. `python -m tests.models.table` writes it
 ({{versions}}). **{{opened}} of {{rows}}** models open; **{{right}}** of these run accurately, export, replay and
@@ -61,7 +66,8 @@ bound. Each model has random weights and tiny shapes. It runs forward, loss and 
 {CHOICES} random choices. *Opaque*: parts that PyTorch runs. *Right*: the first step has the outputs and gradients of
 unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the same plan. *Trained*: {trial.STEPS}
 steps have the losses, gradients, parameters and optimizer state of eager PyTorch. A number in this column is the
-number of steps that were compared: in the next step, eager PyTorch itself differs from double precision. *Fusions*:
+number of steps that were compared: in the next step, eager PyTorch itself differs from double precision. *Coverage*:
+the measured share of a step's time that planned parts take; it is 100 % for a program of one graph. *Fusions*:
 the number of fusions in nvFuser's plan for a planned GPU. `tests/models/zoo.py` lists the classes by kind. Install
 LitGPT with `pip install --no-deps litgpt lightning torchmetrics`, because LitGPT needs a huggingface-hub older than
 1.4, but transformers 5 needs huggingface-hub 2.
@@ -164,6 +170,36 @@ def _trained(found: dict[str, Any]) -> str:
     return f"{int(unstable[1]) - 1} of {trial.STEPS}" if unstable else "yes"
 
 
+def coverage(found: dict[str, Any]) -> float | None:
+    """Return the coverage of a model; None if it was not measured."""
+    if "measured_bytes" not in found:
+        return None
+    share: float | None = found.get("coverage")
+    return 1.0 if share is None and found["parts"] == 1 and not found["opaque"] else share
+
+
+def _coverage_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the median and the distribution of the coverage as Markdown; none if no coverage is known."""
+    known = [share for found in rows if (share := coverage(found)) is not None]
+    if not known:
+        return []
+    without = sum("measured_bytes" in found for found in rows) - len(known)
+    whole = sum(coverage(found) is not None and found["parts"] == 1 and not found["opaque"] for found in rows)
+    told = (
+        f"In the median of {len(known)} models, planned parts take {100 * statistics.median(known):.0f} % of a step. "
+        f"{whole} of these models are one graph, which counts as 100 %."
+    )
+    if without:
+        told += f" For {without} further models, which run in parts, the coverage was not measured."
+    lines = [told, "", "| coverage | models |", "|---|---|"]
+    upper = math.inf
+    for lower in _SHARES:
+        name = f"at least {100 * lower:.0f} %" if upper == math.inf else f"{100 * lower:.0f} to {100 * upper:.0f} %"
+        lines.append(f"| {name} | {sum(lower <= share < upper for share in known)} |")
+        upper = lower
+    return [*lines, ""]
+
+
 def page(rows: list[dict[str, Any]]) -> str:
     """Return the page as Markdown: the generated text, then the section that is written by hand."""
     right, opened = sum(map(is_right, rows)), sum("capture" in found for found in rows)
@@ -181,11 +217,11 @@ def page(rows: list[dict[str, Any]]) -> str:
         own = [found for found in rows if found["kind"] == kind]
         counts = (len(own), sum("capture" in found for found in own), sum(map(is_right, own)))
         lines.append(f"| {kind} | {' | '.join(map(str, counts))} |")
-    lines += ["", f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
+    lines += ["", *_coverage_lines(rows), f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
     for found in rows:
         if "measured_bytes" not in found:
             continue
-        predicted, measured = found["predicted_bytes"], found["measured_bytes"]
+        predicted, measured, share = found["predicted_bytes"], found["measured_bytes"], coverage(found)
         cells = [
             found["class"],
             found["parts"],
@@ -199,6 +235,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             "yes" if found["accurate"] else "no",
             "yes" if found["replayed"] else "no",
             _trained(found),
+            "-" if share is None else f"{100 * share:.0f} %",
             found.get("fusions", "-"),
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
