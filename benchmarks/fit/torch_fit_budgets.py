@@ -3,7 +3,7 @@
 Both sides are compiled by Inductor, in one process with one thread. Steps of all variants are timed in turn. The fits
 are at shares of the stock peak; PyTorch's budgets are shares of the memory of activations, so their peaks differ.
 
-``python -m benchmarks.torch_fit_budgets NAME [--layers 12] [--width 768] [--batch 4] [--tokens 512] [--vocab 0]
+``python -m benchmarks.fit.torch_fit_budgets NAME [--layers 12] [--width 768] [--batch 4] [--tokens 512] [--vocab 0]
 [--shares 90 80 70] [--budgets 0.9 0.8 0.7] [--rounds 7] [--csv FILE]``
 """
 
@@ -22,7 +22,7 @@ import torch._functorch.config as functorch
 from torch._inductor.compile_fx import compile_fx
 
 import workbench
-from benchmarks.fit_measured import Loss
+from benchmarks.fit.measured_peaks import Loss
 from workbench.runs.measure.accuracy import Stepper
 from workbench.runs.measure.memory_meter import measure_peak
 

@@ -4,7 +4,7 @@ Each model gets sets of random choices: half of the saved storages are recompute
 and the workbench runs a training step without choices, and one with each exported file. With ``aot_eager``, gradients
 must be bitwise equal. With ``inductor``, the saved bytes must be as predicted, and the peak within 3 %.
 
-``python -m benchmarks.torch_choice_sets [NAME ...] [--sets 10] [--inductor 2] [--csv FILE]``
+``python -m benchmarks.memory.torch_choice_sets [NAME ...] [--sets 10] [--inductor 2] [--csv FILE]``
 """
 
 from __future__ import annotations
