@@ -47,7 +47,10 @@ function exportBox(model, file) {
         class: "wb-export-body"
     }), make = h("button", {
         class: "wb-primary",
-        onclick: write
+        onclick: ()=>{
+            write();
+            open(false);
+        }
     });
     const el = h("div", {
         class: "wb-export-box",
@@ -194,10 +197,10 @@ function render({ model, el }) {
     });
     const inTurns = h("label", {
         class: "wb-turns",
-        title: "Also step the program without choices, in turns with this plan: a difference then comes from the choices, not from the machine. Compiling takes twice as long"
+        title: "Also run steps of the program without choices, in turns with steps of this plan: a difference of the times then comes from the choices, not from the machine. Compiling takes twice as long"
     }, turns, words("interleaved with stock"));
     const cancel = button("Cancel", "■", "cancel", "Stop the run and everything it started");
-    const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make it again (r)");
+    const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make the undone choice again (r)");
     const file = h("input", {
         type: "text",
         "aria-label": "File to export to",

@@ -299,7 +299,7 @@ function render({ model, el }) {
                     })
             }, "Really delete") : h("button", {
                 disabled: row.pinned,
-                title: row.pinned ? "Take the pin off to delete it" : "Delete the run's folder",
+                title: row.pinned ? "Unpin the run to delete it" : "Delete the run's folder",
                 onclick: ()=>{
                     asking = row.folder;
                     draw();
@@ -354,7 +354,7 @@ function render({ model, el }) {
             hidden: rows.length < 2
         }, h("button", {
             disabled: !rows.some((row)=>row.pinned),
-            title: rows.some((row)=>row.pinned) ? "Every other run beside it, with verdicts" : "Pin a run first",
+            title: rows.some((row)=>row.pinned) ? "Compare every other run with the pinned run, with verdicts" : "Pin a run first",
             onclick: ()=>ask({
                     type: "compare"
                 })

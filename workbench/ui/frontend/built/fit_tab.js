@@ -103,6 +103,14 @@ function render({ model, el }) {
         title: "Choose what to save, recompute and offload for the least time under this peak. Choices made by hand stay",
         onclick: ask
     }, "Fit");
+    let entered = false;
+    peak.addEventListener("focus", ()=>{
+        entered = true;
+    });
+    peak.addEventListener("click", ()=>{
+        if (entered && peak.selectionStart === peak.selectionEnd) peak.select();
+        entered = false;
+    });
     peak.addEventListener("keydown", (event)=>{
         if ("Enter" === event.key) ask();
     });
@@ -111,7 +119,7 @@ function render({ model, el }) {
         style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0",
         min: "0",
         max: "1000",
-        "aria-label": "Peak, from the least to that of unmodified Thunder",
+        "aria-label": "Peak, from the least peak that was found to the peak of unmodified Thunder",
         oninput: ()=>{
             peak.value = asLimit(at(Number(slider.value)));
         },
@@ -180,7 +188,7 @@ function render({ model, el }) {
                     class: "wb-row wb-step"
                 }, h("span", {}, `${step.label}: ${step.effect}`), h("button", {
                     "aria-label": `${step.label}: choose`,
-                    title: "It then counts as chosen by hand",
+                    title: "The choice then counts as made by hand",
                     onclick: ()=>model.send({
                             type: "choose_all",
                             choices: step.choices

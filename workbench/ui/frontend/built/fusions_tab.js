@@ -86,7 +86,7 @@ function render({ model, el }) {
         said.textContent = working ? `${done} plans weighed, of ${most} at most${words ? `; ${words}` : ""}` : words;
         weigh.textContent = working ? "Cancel" : state ? "Weigh again" : "Weigh other cuts";
         weigh.setAttribute("aria-label", working ? "Cancel weighing cuts" : weigh.textContent);
-        weigh.title = working ? "What was weighed so far stays" : "Plan other cuts between fusions: what is handed on and what is made again, the same in all layers. Takes seconds; nothing is changed";
+        weigh.title = working ? "The cuts that were weighed before stay in the table" : "Plan other cuts between fusions, the same in all layers: which values are passed on, and which are computed again. This takes seconds, and changes no choice";
         cuts.replaceChildren(...rows.length ? [
             scrolled("Cuts between fusions", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}), heads.map((name, n)=>h("th", n < heads.length - 1 ? {
                     class: "wb-right"
@@ -126,7 +126,13 @@ function render({ model, el }) {
         census.replaceChildren(scrolled("Fusions", h("table", {}, h("thead", {}, h("tr", {}, right("identical"), right("ops in each"), h("th", {}, "share of all fused ops"), h("th", {}, "where"), compiled && right("compiled in"), h("th", {}, "what it computes"), h("th", {}, "fusions"))), h("tbody", {}, groups.map((group, i)=>{
             const whole = opened.has(group.members[0].id), shown = whole ? group.members : group.members.slice(0, MEMBERS), rest = group.members.length - shown.length;
             return h("tr", {
-                class: group.members.some(({ id })=>id === selected) ? "wb-chosen" : null
+                class: `wb-can ${group.members.some(({ id })=>id === selected) ? "wb-chosen" : ""}`,
+                onclick: (event)=>{
+                    if (!event.target.closest("button")) model.send({
+                        type: "go",
+                        id: group.members[0].id
+                    });
+                }
             }, h("td", {
                 class: "wb-right"
             }, h("strong", {}, group.count)), h("td", {

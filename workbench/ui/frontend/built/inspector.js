@@ -1,4 +1,4 @@
-function h(tag, attributes = {}, ...children) {
+function dom_h(tag, attributes = {}, ...children) {
     const el = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes))if (null != value && false !== value) if (name.startsWith("on")) el.addEventListener(name.slice(2), value);
     else el.setAttribute(name, true === value ? "" : value);
@@ -45,48 +45,119 @@ function previewed(model, el) {
         if (!el.contains(event.relatedTarget)) ask(null);
     });
 }
+const KEYS = [
+    [
+        "click",
+        "select"
+    ],
+    [
+        "double click",
+        "change an arc or a label to its next option",
+        true
+    ],
+    [
+        "right click",
+        "open a menu"
+    ],
+    [
+        "↑ ↓",
+        "next statement or arc"
+    ],
+    [
+        "← →",
+        "along an arc"
+    ],
+    [
+        "space",
+        "change the selection to its next option",
+        true
+    ],
+    [
+        "⇧ F10",
+        "open the menu of the selection"
+    ],
+    [
+        "o",
+        "fold or unfold identical layers",
+        true
+    ],
+    [
+        "/",
+        "search"
+    ],
+    [
+        "u  r",
+        "undo, redo",
+        true
+    ],
+    [
+        "f  1",
+        "show all, actual size"
+    ],
+    [
+        "+  −",
+        "zoom in, zoom out"
+    ],
+    [
+        "?",
+        "open or close this list"
+    ]
+];
+function keyList(still = false) {
+    return dom_h("dl", {
+        class: "wb-keys"
+    }, KEYS.filter(([, , changes])=>!still || !changes).map(([key, text])=>[
+            dom_h("dt", {}, dom_h("kbd", {}, key)),
+            dom_h("dd", {}, text)
+        ]));
+}
 function render({ model, el }) {
     panel(el, "inspector");
+    for (const [name, value] of Object.entries({
+        tabindex: "0",
+        role: "region",
+        "aria-label": "Inspector"
+    }))el.setAttribute(name, value);
     const go = (id)=>()=>model.send({
                 type: "go",
                 id
             });
     previewed(model, el);
-    const link = ({ id, label })=>id ? h("button", {
+    const link = ({ id, label })=>id ? dom_h("button", {
             class: "wb-link",
             onclick: go(id),
             title: "show it in the graph"
-        }, label) : h("span", {}, label);
-    const source = ({ place, text })=>(place || text) && h("div", {
+        }, label) : dom_h("span", {}, label);
+    const source = ({ place, text })=>(place || text) && dom_h("div", {
             class: "wb-source"
-        }, text && h("code", {}, text), place && h("div", {
+        }, text && dom_h("code", {}, text), place && dom_h("div", {
             class: "wb-muted"
         }, place));
-    const effect = (figures)=>h("dl", {
+    const effect = (figures)=>dom_h("dl", {
             class: "wb-effect"
         }, figures.map(({ name, text, tone })=>[
-                h("dt", {}, name),
-                h("dd", {
+                dom_h("dt", {}, name),
+                dom_h("dd", {
                     class: tone ? `wb-${tone}` : null
                 }, text)
             ]));
-    const groups = (rows)=>h("table", {
+    const groups = (rows)=>dom_h("table", {
             class: "wb-groups"
-        }, h("thead", {}, h("tr", {}, [
+        }, dom_h("thead", {}, dom_h("tr", {}, [
             "in",
             "peak, predicted",
             "saved"
-        ].map((name, i)=>h("th", {
+        ].map((name, i)=>dom_h("th", {
                 class: i ? "wb-right" : null
-            }, name)))), h("tbody", {}, rows.map(({ name, ...cells })=>h("tr", {}, h("td", {}, name), [
+            }, name)))), dom_h("tbody", {}, rows.map(({ name, ...cells })=>dom_h("tr", {}, dom_h("td", {}, name), [
                 cells.peak,
                 cells.saved
-            ].map(({ text, tone })=>h("td", {
+            ].map(({ text, tone })=>dom_h("td", {
                     class: `wb-right ${tone ? `wb-${tone}` : ""}`
                 }, text))))));
-    const option = (site, one)=>h("div", {
+    const option = (site, one)=>dom_h("div", {
             class: `wb-option ${one.current ? "wb-current" : ""}`
-        }, h("button", {
+        }, dom_h("button", {
             class: "wb-choose",
             "data-preview": JSON.stringify({
                 id: site.id,
@@ -99,33 +170,33 @@ function render({ model, el }) {
                     id: site.id,
                     option: one.name
                 })
-        }, one.name, (one.current || one.tag) && h("span", {
+        }, one.name, (one.current || one.tag) && dom_h("span", {
             class: "wb-tag"
-        }, one.tag ?? "now")), one.means && h("div", {
+        }, one.tag ?? "now")), one.means && dom_h("div", {
             class: "wb-means"
-        }, one.means), one.reason && h("div", {
+        }, one.means), one.reason && dom_h("div", {
             class: "wb-reason"
-        }, one.reason), one.figures && effect(one.figures), one.why && h("div", {
+        }, one.reason), one.figures && effect(one.figures), one.why && dom_h("div", {
             class: "wb-means wb-why"
-        }, one.why), one.groups && groups(one.groups), one.moved?.length > 0 && h("div", {
+        }, one.why), one.groups && groups(one.groups), one.moved?.length > 0 && dom_h("div", {
             class: "wb-moved"
-        }, h("span", {
+        }, dom_h("span", {
             class: "wb-muted"
         }, "also moves: "), one.moved.map((other, i)=>[
                 i ? ", " : "",
                 link(other)
-            ]), one.more ? h("span", {
+            ]), one.more ? dom_h("span", {
             class: "wb-muted"
-        }, ` and ${one.more} more`) : ""), one.waiting && h("div", {
+        }, ` and ${one.more} more`) : ""), one.waiting && dom_h("div", {
             class: "wb-muted"
         }, "computing…"));
-    const scope = ({ now, named })=>h("div", {
+    const scope = ({ now, named })=>dom_h("div", {
             class: "wb-scope",
             role: "group",
-            "aria-label": "What a choice holds for"
-        }, h("span", {
+            "aria-label": "What a choice applies to"
+        }, dom_h("span", {
             class: "wb-muted"
-        }, "Choose for "), Object.entries(named).map(([name, text])=>h("button", {
+        }, "Choose for "), Object.entries(named).map(([name, text])=>dom_h("button", {
                 class: name === now ? "wb-pressed" : null,
                 "aria-pressed": String(name === now),
                 onclick: ()=>model.send({
@@ -133,44 +204,44 @@ function render({ model, el }) {
                         scope: name
                     })
             }, text)));
-    const value = (one)=>h("tr", {}, h("td", {}, h("code", {}, one.name), h("div", {
+    const value = (one)=>dom_h("tr", {}, dom_h("td", {}, dom_h("code", {}, one.name), dom_h("div", {
             class: "wb-muted"
-        }, `${one.shape} ${one.dtype}`)), h("td", {
+        }, `${one.shape} ${one.dtype}`)), dom_h("td", {
             class: "wb-right"
-        }, one.bytes), h("td", {}, one.ends.map((end, i)=>[
+        }, one.bytes), dom_h("td", {}, one.ends.map((end, i)=>[
                 i ? ", " : "",
                 link(end)
             ])));
-    const values = (title, list, last)=>list.length > 0 && h("section", {}, h("h4", {}, title), h("table", {
+    const values = (title, list, last)=>list.length > 0 && dom_h("section", {}, dom_h("h4", {}, title), dom_h("table", {
             class: "wb-values"
-        }, h("thead", {}, h("tr", {}, [
+        }, dom_h("thead", {}, dom_h("tr", {}, [
             "value",
             "bytes",
             last
-        ].map((name)=>h("th", {
+        ].map((name)=>dom_h("th", {
                 class: "bytes" === name ? "wb-right" : null
-            }, name)))), h("tbody", {}, list.map(value))));
-    const edges = (list)=>h("section", {}, h("h4", {}, "Why it ends here"), h("ul", {
+            }, name)))), dom_h("tbody", {}, list.map(value))));
+    const edges = (list)=>dom_h("section", {}, dom_h("h4", {}, "Why it ends here"), dom_h("ul", {
             class: "wb-edges"
-        }, list.map((edge)=>h("li", {}, h("span", {
+        }, list.map((edge)=>dom_h("li", {}, dom_h("span", {
                 class: "wb-muted"
-            }, edge.before ? "before it " : "after it "), link(edge), h("div", {
+            }, edge.before ? "before it " : "after it "), link(edge), dom_h("div", {
                 class: "wb-reason"
             }, edge.reason)))));
     let wrapped = false;
-    const code = ({ fusion, code: found })=>h("section", {
+    const code = ({ fusion, code: found })=>dom_h("section", {
             class: "wb-code"
-        }, h("h4", {}, "Its code"), found ? [
-            h("p", {
+        }, dom_h("h4", {}, "Its code"), found ? [
+            dom_h("p", {
                 class: "wb-muted"
             }, found.kind),
-            h("div", {
+            dom_h("div", {
                 class: "wb-row"
-            }, navigator.clipboard && h("button", {
+            }, navigator.clipboard && dom_h("button", {
                 onclick: ()=>{
                     navigator.clipboard.writeText(found.text);
                 }
-            }, "Copy"), h("button", {
+            }, "Copy"), dom_h("button", {
                 "aria-pressed": String(wrapped),
                 class: wrapped ? "wb-pressed" : null,
                 onclick: ()=>{
@@ -178,12 +249,12 @@ function render({ model, el }) {
                     draw();
                 }
             }, "Wrap lines")),
-            h("pre", {
+            dom_h("pre", {
                 tabindex: "0",
                 class: wrapped ? "wb-wrapped" : null,
                 "aria-label": `code of ${fusion}`
             }, found.text)
-        ] : h("button", {
+        ] : dom_h("button", {
             onclick: ()=>model.send({
                     type: "code",
                     fusion
@@ -193,53 +264,48 @@ function render({ model, el }) {
         const shown = model.get("content");
         const parts = [];
         if (shown.title) {
-            parts.push(h("div", {
+            parts.push(dom_h("div", {
                 class: "wb-eyebrow"
-            }, shown.eyebrow), h("h3", {}, shown.title), shown.about && h("p", {
+            }, shown.eyebrow), dom_h("h3", {}, shown.title), shown.about && dom_h("p", {
                 class: "wb-muted"
             }, shown.about), source(shown.source ?? {}));
-            if (shown.facts?.length) parts.push(h("dl", {
+            if (shown.facts?.length) parts.push(dom_h("dl", {
                 class: "wb-facts"
             }, shown.facts.map(([name, text])=>[
-                    h("dt", {}, name),
-                    h("dd", {}, text)
+                    dom_h("dt", {}, name),
+                    dom_h("dd", {}, text)
                 ])));
         }
         if (shown.edges?.length) parts.push(edges(shown.edges));
         if (shown.scope) parts.push(scope(shown.scope));
-        for (const site of shown.sites ?? [])parts.push(h("section", {
+        for (const site of shown.sites ?? [])parts.push(dom_h("section", {
             class: "wb-site",
             "data-site": site.id
-        }, h("h4", {}, site.lever), site.note && h("p", {
+        }, dom_h("h4", {}, site.lever), site.note && dom_h("p", {
             class: "wb-muted"
         }, site.note), site.options.map((one)=>option(site, one))));
-        if (shown.parts?.length) parts.push(h("section", {}, h("h4", {}, "What it was made into"), h("button", {
+        if (shown.parts?.length) parts.push(dom_h("section", {}, dom_h("h4", {}, "The statements into which it was decomposed"), dom_h("button", {
             class: "wb-each",
             onclick: ()=>model.send({
                     type: "unfold"
                 })
-        }, "Show each in the graph"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "statement"), h("th", {}, "makes"), h("th", {
+        }, "Show each in the graph"), dom_h("table", {}, dom_h("thead", {}, dom_h("tr", {}, dom_h("th", {}, "statement"), dom_h("th", {}, "makes"), dom_h("th", {
             class: "wb-right"
-        }, "bytes"))), h("tbody", {}, shown.parts.map((one)=>h("tr", {}, h("td", {}, one.name), h("td", {}, h("code", {}, one.value)), h("td", {
+        }, "bytes"))), dom_h("tbody", {}, shown.parts.map((one)=>dom_h("tr", {}, dom_h("td", {}, one.name), dom_h("td", {}, dom_h("code", {}, one.value)), dom_h("td", {
                 class: "wb-right"
             }, one.bytes)))))));
-        if (shown.here?.length) parts.push(h("section", {
+        if (shown.here?.length) parts.push(dom_h("section", {
             class: "wb-here"
-        }, h("h4", {}, "What can be chosen here"), h("ul", {
+        }, dom_h("h4", {}, shown.sites?.length ? "Other sites here" : "Sites here"), dom_h("ul", {
             class: "wb-edges"
-        }, shown.here.map((site)=>h("li", {}, link(site), h("span", {
+        }, shown.here.map((site)=>dom_h("li", {}, link(site), dom_h("span", {
                 class: "wb-muted"
             }, ` ${site.choice}, ${site.what} here`))))));
         if (shown.fusion) parts.push(code(shown));
         parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
-        if (shown.keys) parts.push(h("h3", {}, "Nothing selected"), h("p", {
+        if (shown.hint) parts.push(dom_h("h3", {}, "Nothing selected"), dom_h("p", {
             class: "wb-muted"
-        }, shown.hint), h("dl", {
-            class: "wb-keys"
-        }, shown.keys.map(([key, text])=>[
-                h("dt", {}, h("kbd", {}, key)),
-                h("dd", {}, text)
-            ])));
+        }, shown.hint), keyList());
         const { scrollTop } = el, held = (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
         el.replaceChildren(...parts.filter(Boolean));
         if (held) el.querySelector(`[data-preview="${CSS.escape(held)}"]`)?.focus({

@@ -9,6 +9,9 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+function isPlainKey(event) {
+    return !event.ctrlKey && !event.altKey && !event.metaKey;
+}
 function follow(model, names, draw) {
     for (const name of names)model.on(`change:${name}`, draw);
     draw();
@@ -104,7 +107,7 @@ function widthBar(el) {
         role: "separator",
         "aria-orientation": "vertical",
         "aria-label": "Width of the outline",
-        title: "Drag, or use the arrow keys; double-click for the usual width"
+        title: "Drag, or use the arrow keys; double-click for the default width"
     });
     const put = (width)=>{
         if (Number.isNaN(width)) el.style.removeProperty("--wb-outline");
@@ -132,7 +135,7 @@ function widthBar(el) {
             ArrowLeft: -step,
             ArrowRight: step
         }[event.key];
-        if (void 0 === by) return;
+        if (void 0 === by || !isPlainKey(event)) return;
         event.preventDefault();
         event.stopPropagation();
         put(el.offsetWidth + by);
@@ -250,7 +253,7 @@ function render({ model, el }) {
             Enter: ()=>go(row),
             " ": ()=>go(row)
         };
-        if (!keys[event.key]) return;
+        if (!keys[event.key] || !isPlainKey(event)) return;
         event.preventDefault();
         keys[event.key]();
     }

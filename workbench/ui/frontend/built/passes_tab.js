@@ -36,27 +36,27 @@ function follow(model, names, draw) {
 }
 const LINE = 18;
 const WIDEST_HALF = 130;
-const readable = (lines)=>lines.flatMap(([mark, text])=>broken(text).map((part)=>[
+const readable = (lines)=>lines.flatMap(([mark, text], of)=>broken(text).map((part)=>({
                 mark,
-                part
-            ]));
+                text: part,
+                of
+            })));
 function rowsOf(lines, beside) {
-    if (!beside) return lines.map(([mark, text])=>({
-            changed: " " !== mark,
+    if (!beside) return lines.map((part)=>({
+            changed: " " !== part.mark,
             halves: [
-                {
-                    mark,
-                    text
-                }
+                part
             ]
         }));
+    const none = {
+        mark: " ",
+        text: "",
+        of: -1
+    };
     const rows = [];
     for(let at = 0; at < lines.length;){
-        if (" " === lines[at][0]) {
-            const half = {
-                mark: " ",
-                text: lines[at++][1]
-            };
+        if (" " === lines[at].mark) {
+            const half = lines[at++];
             rows.push({
                 changed: false,
                 halves: [
@@ -67,19 +67,13 @@ function rowsOf(lines, beside) {
             continue;
         }
         const gone = [], added = [];
-        while(at < lines.length && "-" === lines[at][0])gone.push(lines[at++][1]);
-        while(at < lines.length && "+" === lines[at][0])added.push(lines[at++][1]);
+        while(at < lines.length && "-" === lines[at].mark)gone.push(lines[at++]);
+        while(at < lines.length && "+" === lines[at].mark)added.push(lines[at++]);
         for(let i = 0; i < Math.max(gone.length, added.length); i++)rows.push({
             changed: true,
             halves: [
-                {
-                    mark: i < gone.length ? "-" : " ",
-                    text: gone[i] ?? ""
-                },
-                {
-                    mark: i < added.length ? "+" : " ",
-                    text: added[i] ?? ""
-                }
+                gone[i] ?? none,
+                added[i] ?? none
             ]
         });
     }
@@ -174,7 +168,8 @@ function render({ model, el }) {
     function write() {
         const { lines = [], names = [] } = model.get("content");
         const added = lines.filter(([mark])=>"+" === mark).length, gone = lines.filter(([mark])=>"-" === mark).length;
-        const some = shown.length < rowsOf(readable(lines), beside.checked).length ? `${shown.length} of ` : "";
+        const seen = new Set(shown.flatMap(({ halves })=>halves.map(({ of })=>of)).filter((of)=>of >= 0)).size;
+        const some = seen < lines.length ? `${seen} of ` : "";
         const where = changes.length ? `, ${at < 0 ? "" : `change ${at + 1} of `}${changes.length}${at < 0 ? ` change${1 === changes.length ? "" : "s"}` : ""}` : "";
         count.textContent = names.length ? `${some}${lines.length} lines${added + gone ? `, ${added} new, ${gone} gone` : ""}${where}` : "computing the passes…";
         back.disabled = at <= 0;

@@ -9,6 +9,9 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+function isPlainKey(event) {
+    return !event.ctrlKey && !event.altKey && !event.metaKey;
+}
 function humanBytes(bytes) {
     const units = [
         "B",
@@ -134,7 +137,7 @@ function render({ model, el }) {
             ArrowLeft: -1,
             ArrowRight: 1
         }[event.key], rows = model.get("chosen");
-        if (!by || !rows || event.target !== el || !shown) return;
+        if (!by || !rows || event.target !== el || !shown || !isPlainKey(event)) return;
         event.preventDefault();
         const x = rows.length ? (by > 0 ? rows.at(-1) : rows[0]) + by : shown.get_model_by_name("peak").data.x[0];
         model.send({

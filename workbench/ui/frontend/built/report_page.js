@@ -9,6 +9,9 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+function isPlainKey(event) {
+    return !event.ctrlKey && !event.altKey && !event.metaKey;
+}
 function scrolled(name, child, more = {}) {
     const box = h("div", {
         class: "wb-scroll",
@@ -953,6 +956,95 @@ function drawHeadings({ places, pen }) {
         c.fillText(pen.shorten(`↑ ${strings[run.name[i]]}`, x1 - x0 - 8), x0 + 4, 30 + tall / 2);
     }
 }
+const KEYS = [
+    [
+        "click",
+        "select"
+    ],
+    [
+        "double click",
+        "change an arc or a label to its next option",
+        true
+    ],
+    [
+        "right click",
+        "open a menu"
+    ],
+    [
+        "↑ ↓",
+        "next statement or arc"
+    ],
+    [
+        "← →",
+        "along an arc"
+    ],
+    [
+        "space",
+        "change the selection to its next option",
+        true
+    ],
+    [
+        "⇧ F10",
+        "open the menu of the selection"
+    ],
+    [
+        "o",
+        "fold or unfold identical layers",
+        true
+    ],
+    [
+        "/",
+        "search"
+    ],
+    [
+        "u  r",
+        "undo, redo",
+        true
+    ],
+    [
+        "f  1",
+        "show all, actual size"
+    ],
+    [
+        "+  −",
+        "zoom in, zoom out"
+    ],
+    [
+        "?",
+        "open or close this list"
+    ]
+];
+function keyList(still = false) {
+    return h("dl", {
+        class: "wb-keys"
+    }, KEYS.filter(([, , changes])=>!still || !changes).map(([key, text])=>[
+            h("dt", {}, h("kbd", {}, key)),
+            h("dd", {}, text)
+        ]));
+}
+function toggleKeys(el, back, still) {
+    const there = el.querySelector(".wb-key-sheet");
+    if (there) return void back.focus({
+        preventScroll: true
+    });
+    const sheet = h("div", {
+        class: "wb-legend-box wb-key-sheet",
+        role: "dialog",
+        "aria-label": "Keys of the graph",
+        tabindex: "0"
+    }, keyList(still));
+    sheet.addEventListener("keydown", (event)=>{
+        if ("Escape" !== event.key && "?" !== event.key) return;
+        event.stopPropagation();
+        event.preventDefault();
+        toggleKeys(el, back, still);
+    });
+    sheet.addEventListener("focusout", ()=>sheet.remove());
+    el.append(sheet);
+    sheet.focus({
+        preventScroll: true
+    });
+}
 const sample = (what)=>`<svg width="46" height="18" viewBox="0 0 46 18" aria-hidden="true">${what}</svg>`;
 function legendRows(ink, bars) {
     const line = (color, more = "")=>sample(`<path d="M2 13 C20 13 26 5 44 5" fill="none" stroke="${color}" stroke-width="2.5" ${more}/>`);
@@ -978,7 +1070,7 @@ function legendRows(ink, bars) {
         ],
         [
             sample(`<path d="M8 4 C30 4 30 14 8 14" fill="none" stroke="${ink.fusion}" stroke-width="1.5"/><circle cx="8" cy="4" r="3" fill="none" stroke="${ink.fusion}" stroke-width="1.5"/>`),
-            "The cut: a value that crosses from one fusion to another, written to memory between them or computed again. Its circle is what a click selects."
+            "The cut: a value that one fusion makes and another reads. The value is written to memory, or computed again. Click its circle to select it."
         ],
         [
             box(ink.fusionFill, ink.fusion),
@@ -1002,28 +1094,28 @@ function legendRows(ink, bars) {
         ],
         [
             box(ink.fills[1], again, 'stroke-dasharray="4 3"'),
-            "Computed again in the backward; without colour: made in the forward no more."
+            "Computed again in the backward; without colour: no longer made in the forward."
         ],
         [
             sample(`<rect x="1" y="3" width="44" height="12" rx="3" fill="${ink.fills[0]}" stroke="${ink.strokes[0]}"/><text x="6" y="12" font-size="8.5" font-family="monospace" fill="${ink.texts[0]}">mlp</text>`),
-            "From far away: a module, with how many statements it has in each column and what it saves for the backward. Double-click to zoom in."
+            "When zoomed out: a module, with the number of its statements in each column, and the bytes that it saves for the backward. Double-click to zoom in."
         ],
         [
             pill("keep", ink.fusionText, "none", ink.fusionText),
-            "A choice on a statement, and what it is now."
+            "A site at a statement, with its current option."
         ],
         [
             pill("drop", ink.select, ink.select, ink.paper),
-            "Chosen otherwise than unmodified Thunder does."
+            "A choice that differs from unmodified Thunder."
         ],
         [
             pill("stock", ink.muted, "none", ink.muted, 'stroke-dasharray="2 2"'),
-            "Nothing else is legal there; pointing at it says why."
+            "A site at which no other option is legal. Point at it to see why."
         ],
         ...bars ? [
             [
                 sample(`<path d="M6 9 H40" stroke="${away}" stroke-width="2.5"/><circle cx="6" cy="9" r="3.5" fill="${ink.paper}" stroke="${away}" stroke-width="1.5"/><circle cx="40" cy="9" r="3.5" fill="${away}"/>`),
-                "A collective on its way: from its issue, the open end, to its wait, the filled one. Other dashes: another process group."
+                "A collective in flight, from its issue (open end) to its wait (filled end). Other dashes: another process group."
             ],
             [
                 pill("17 waits", ink.strokes[1], ink.fills[1], ink.texts[1]),
@@ -1032,11 +1124,11 @@ function legendRows(ink, bars) {
         ] : [],
         [
             pill("▸ sdpa", ink.strokes[0], ink.fills[0], ink.texts[0]),
-            "One statement of the program that was made into several, shown as one; a double click on it shows each, and again closes it."
+            "One statement of the program that was decomposed into several, shown as one. A double click shows each of them; another double click shows one again."
         ],
         [
             box("none", ink.select, 'stroke-width="2.5"'),
-            "Selected. Outlined in the column's colour: what it reads from; in green: who reads it."
+            "Selected. Outlined in the column's colour: the statements whose results it reads. Outlined in green: the statements that read its results."
         ],
         [
             box(ink.found, ink.found),
@@ -1044,11 +1136,11 @@ function legendRows(ink, bars) {
         ],
         [
             "",
-            "Views (reshapes, transposes, slices, shallow_copy) own no memory and are left out: lines go through them, and what can be chosen there stands on what makes or reads their storage. A button below shows them."
+            "Views (reshapes, transposes, slices, shallow_copy) have no memory of their own and are left out. Lines pass through them, and their sites are shown at the statements that make or read their storage. A button below shows the views."
         ],
         [
             box("none", ink.select),
-            "At the right edge: the whole graph, with the part in view. Dragging it moves the view; so do the arrow keys there."
+            "At the right edge: the whole graph, with the region in view. Drag this region, or press arrow keys there, to move the view."
         ]
     ];
 }
@@ -1151,7 +1243,7 @@ class Overview {
             "=": ()=>actions.tool("in"),
             "-": ()=>actions.tool("out")
         }[event.key];
-        if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+        if (!act || !isPlainKey(event)) return;
         event.preventDefault();
         event.stopPropagation();
         actions.moved();
@@ -1231,6 +1323,11 @@ class Overview {
         if (chosen && at) tick("arc" === chosen.kind ? places.scene.arc.y0[chosen.index] : node.y[chosen.index] + node.height[chosen.index] / 2, pen.ink.select);
     }
 }
+const TABS = {
+    "Show in the outline": "Outline",
+    "Show in the trace": "Trace",
+    "Show on the memory curve": "Curve and peak"
+};
 function itemsOf(view, target) {
     const { choice, strings, sections, node } = view.places.scene, { readOnly } = view.state, turned = view.turned(target);
     const items = [];
@@ -1281,6 +1378,16 @@ function itemsOf(view, target) {
         text: "Select",
         act: ()=>view.select(target.id)
     });
+    if (!readOnly && "module" !== target.kind) for (const [text, name] of Object.entries(TABS))items.push({
+        text,
+        act: ()=>{
+            view.select(target.id);
+            view.model.send({
+                type: "tab",
+                name
+            });
+        }
+    });
     if (navigator.clipboard) items.push({
         text: "Copy id",
         note: target.id,
@@ -1327,7 +1434,7 @@ function openMenu(el, items, at, on) {
     menu.addEventListener("keydown", (event)=>{
         const here = buttons.indexOf(document.activeElement);
         event.stopPropagation();
-        if ("Enter" === event.key || " " === event.key) return;
+        if ("Enter" === event.key || " " === event.key || !isPlainKey(event)) return;
         event.preventDefault();
         if ("ArrowDown" === event.key) go(here + 1);
         else if ("ArrowUp" === event.key) go(here - 1);
@@ -1931,7 +2038,7 @@ class View {
     build() {
         const { el, model } = this;
         const still = true === model.get("read_only");
-        const keys = `Arrows move,${still ? "" : " space turns the selected choice, Shift+F10 opens its menu,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches.`;
+        const keys = `Arrows move,${still ? "" : " space turns the selected choice, Shift+F10 opens its menu,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches, question mark lists all keys.`;
         el.classList.add("wb-graph");
         el.dataset.lmSuppressShortcuts = "true";
         el.style.height = `${model.get("height")}px`;
@@ -2201,6 +2308,7 @@ class View {
     }
     onDown(event) {
         const { places } = this;
+        this.tip.hidden = true;
         if (2 === event.button) return;
         this.canvas.focus({
             preventScroll: true
@@ -2325,7 +2433,7 @@ class View {
     }
     onKey(event) {
         const { places } = this;
-        if (event.ctrlKey || event.metaKey || event.altKey) return;
+        if (!isPlainKey(event)) return;
         if ("ContextMenu" === event.key || event.shiftKey && "F10" === event.key) return void this.onMenu(event);
         const act = {
             ArrowDown: ()=>this.step(1),
@@ -2353,6 +2461,7 @@ class View {
             "=": ()=>this.onTool("in"),
             "-": ()=>this.onTool("out"),
             Escape: ()=>this.select(""),
+            "?": ()=>toggleKeys(this.el, this.canvas, this.state.readOnly),
             Home: ()=>{
                 places.top = 0;
                 this.redraw();
@@ -3019,7 +3128,7 @@ function timeline_tab_render({ model, el }) {
         ].sort((a, b)=>b[bySize] - a[bySize]) : all;
         table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "takes, sim.", "On its stream, the longest first"), h("th", {
             class: "wb-right",
-            title: "Kernels between its issue and its wait: without any, it cannot overlap with compute"
+            title: "Kernels between the issue and the wait: without any, the collective cannot overlap with compute"
         }, "kernels beside it"), by("blocks_s", "exposed, sim.", "Compute waits for it, the longest first"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, h("code", {}, one.value)), h("td", {}, h("code", {
                 class: "wb-muted"
             }, one.place)), h("td", {}, one.side), right(humanBytes(one.bytes)), right(seconds(one.seconds)), right(null === one.kernels ? "no wait" : String(one.kernels)), h("td", {
@@ -3043,7 +3152,7 @@ function timeline_tab_render({ model, el }) {
             }, label));
         table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, by("", "statement", "In the order of the program"), h("th", {}, "side"), h("th", {}, "source"), by("seconds", "median", "Of the statement, the longest first"), h("th", {
             class: "wb-right"
-        }, "share"), by("free_s", "freeing", "Of deletions after it, where they were clocked by themselves"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, one.side), h("td", {}, h("code", {
+        }, "share"), by("free_s", "freeing", "Time of the deletions after the statement, where they were measured separately"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, one.side), h("td", {}, h("code", {
                 class: "wb-muted"
             }, one.tip)), right(seconds(one.seconds)), right(`${(100 * one.seconds / sum).toFixed(1)} %`), right(one.free_s ? seconds(one.free_s) : ""))))));
     }
@@ -3077,7 +3186,8 @@ function timeline_tab_render({ model, el }) {
             c.fillStyle = color("hair");
             c.fillRect(Math.round(x(at)), AXIS - 6, 1, height);
             c.fillStyle = color("muted");
-            if (x(at) + 3 + c.measureText(seconds(at)).width <= width) c.fillText(seconds(at), x(at) + 3, AXIS / 2 - 2);
+            const label = seconds(at).replace(/\.?0+(?= )/, "");
+            if (x(at) + 3 + c.measureText(label).width <= width) c.fillText(label, x(at) + 3, AXIS / 2 - 2);
         }
         shown.forEach(({ name, kind, bars }, lane)=>{
             const top = AXIS + lane * LANE_HEIGHT + (LANE_HEIGHT - BAR) / 2;
@@ -3182,7 +3292,7 @@ function timeline_tab_render({ model, el }) {
             ArrowRight: ()=>view(from + span / 5, span),
             f: ()=>view(0, whole())
         }[event.key];
-        if (act) {
+        if (act && isPlainKey(event)) {
             event.preventDefault();
             event.stopPropagation();
             act();
@@ -3193,7 +3303,7 @@ function timeline_tab_render({ model, el }) {
     const stop = follow(model, [
         "content"
     ], ()=>{
-        head.textContent = `${model.get("content").head ?? ""}${lanes().length ? `. ${model.get("content").says}; ctrl + wheel zooms, dragging moves.` : ""}`;
+        head.textContent = `${model.get("content").head ?? ""}${lanes().length ? `. ${model.get("content").says}. Ctrl + wheel zooms, dragging moves.` : ""}`;
         from = 0;
         to = lanes().length ? whole() : 1;
         hover = null;

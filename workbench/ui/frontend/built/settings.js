@@ -53,7 +53,7 @@ function render({ model, el }) {
             class: "wb-setting-name"
         }, "Runs", h("div", {
             class: "wb-muted"
-        }, "What Compile & run measures beside the step itself; times against other ways are taken interleaved, in the same process")), h("div", {
+        }, "Further measurements with Compile & run. Steps of variants are interleaved with the run's own steps, in the same process")), h("div", {
             class: "wb-setting-choice"
         }, runs.cannot_run ? h("span", {
             class: "wb-reason"

@@ -2,6 +2,9 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+function isPlainKey(event) {
+    return !event.ctrlKey && !event.altKey && !event.metaKey;
+}
 const LEAST = 0.12, STEP = 0.03;
 function render({ model, el }) {
     const axis = model.get("axis"), key = `thunder-workbench:split:${axis}`, across = "x" === axis;
@@ -11,7 +14,7 @@ function render({ model, el }) {
     el.setAttribute("role", "separator");
     el.setAttribute("aria-orientation", across ? "vertical" : "horizontal");
     el.setAttribute("aria-label", across ? "Width of the graph" : "Height of the graph");
-    el.title = "Drag, or use the arrow keys; double-click for the usual place";
+    el.title = "Drag, or use the arrow keys; double-click for the default size";
     const app = ()=>el.closest(".wb-app");
     let share = 0 / 0;
     const tell = ()=>{
@@ -74,7 +77,7 @@ function render({ model, el }) {
             ArrowRight: STEP,
             ArrowDown: STEP
         }[event.key];
-        if (void 0 === by) return;
+        if (void 0 === by || !isPlainKey(event)) return;
         event.preventDefault();
         event.stopPropagation();
         const { start, at, space } = parts();

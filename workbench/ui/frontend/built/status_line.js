@@ -32,6 +32,7 @@ function humanBytes(bytes) {
     const digits = 0 === unit || value >= 100 ? 0 : value >= 10 ? 1 : 2;
     return `${bytes < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
 }
+const OPEN = "thunder-workbench:open-file";
 const HINT = "Click an arc to select it. Hover to preview a change.";
 function render({ model, el }) {
     panel(el, "status");
@@ -118,6 +119,27 @@ function render({ model, el }) {
         }
         spark();
     }
+    const opens = (path, ask)=>!el.dispatchEvent(new CustomEvent(OPEN, {
+            bubbles: true,
+            cancelable: true,
+            detail: {
+                path,
+                ask
+            }
+        }));
+    function words({ text, file }) {
+        const at = file ? text.indexOf(file) : -1;
+        if (at < 0 || !opens(file, true)) return text;
+        return [
+            text.slice(0, at),
+            h("button", {
+                class: "wb-link",
+                title: "Open the file",
+                onclick: ()=>opens(file, false)
+            }, file),
+            text.slice(at + file.length)
+        ];
+    }
     function drawMessage(said) {
         message.className = `wb-message ${said ? said.bad ? "wb-error" : "wb-said" : ""}`;
         message.setAttribute("role", said?.bad ? "alert" : "status");
@@ -125,7 +147,7 @@ function render({ model, el }) {
             class: "wb-message-text",
             tabindex: said ? "0" : null,
             title: said?.text
-        }, said?.text ?? HINT));
+        }, said ? words(said) : HINT));
         if (said) message.append(h("button", {
             class: "wb-close",
             title: "Dismiss",

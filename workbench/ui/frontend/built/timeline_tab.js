@@ -9,6 +9,9 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+function isPlainKey(event) {
+    return !event.ctrlKey && !event.altKey && !event.metaKey;
+}
 function follow(model, names, draw) {
     for (const name of names)model.on(`change:${name}`, draw);
     draw();
@@ -137,7 +140,7 @@ function render({ model, el }) {
         ].sort((a, b)=>b[bySize] - a[bySize]) : all;
         table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "takes, sim.", "On its stream, the longest first"), h("th", {
             class: "wb-right",
-            title: "Kernels between its issue and its wait: without any, it cannot overlap with compute"
+            title: "Kernels between the issue and the wait: without any, the collective cannot overlap with compute"
         }, "kernels beside it"), by("blocks_s", "exposed, sim.", "Compute waits for it, the longest first"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, h("code", {}, one.value)), h("td", {}, h("code", {
                 class: "wb-muted"
             }, one.place)), h("td", {}, one.side), right(humanBytes(one.bytes)), right(seconds(one.seconds)), right(null === one.kernels ? "no wait" : String(one.kernels)), h("td", {
@@ -161,7 +164,7 @@ function render({ model, el }) {
             }, label));
         table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, by("", "statement", "In the order of the program"), h("th", {}, "side"), h("th", {}, "source"), by("seconds", "median", "Of the statement, the longest first"), h("th", {
             class: "wb-right"
-        }, "share"), by("free_s", "freeing", "Of deletions after it, where they were clocked by themselves"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, one.side), h("td", {}, h("code", {
+        }, "share"), by("free_s", "freeing", "Time of the deletions after the statement, where they were measured separately"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, one.side), h("td", {}, h("code", {
                 class: "wb-muted"
             }, one.tip)), right(seconds(one.seconds)), right(`${(100 * one.seconds / sum).toFixed(1)} %`), right(one.free_s ? seconds(one.free_s) : ""))))));
     }
@@ -195,7 +198,8 @@ function render({ model, el }) {
             c.fillStyle = color("hair");
             c.fillRect(Math.round(x(at)), AXIS - 6, 1, height);
             c.fillStyle = color("muted");
-            if (x(at) + 3 + c.measureText(seconds(at)).width <= width) c.fillText(seconds(at), x(at) + 3, AXIS / 2 - 2);
+            const label = seconds(at).replace(/\.?0+(?= )/, "");
+            if (x(at) + 3 + c.measureText(label).width <= width) c.fillText(label, x(at) + 3, AXIS / 2 - 2);
         }
         shown.forEach(({ name, kind, bars }, lane)=>{
             const top = AXIS + lane * LANE_HEIGHT + (LANE_HEIGHT - BAR) / 2;
@@ -300,7 +304,7 @@ function render({ model, el }) {
             ArrowRight: ()=>view(from + span / 5, span),
             f: ()=>view(0, whole())
         }[event.key];
-        if (act) {
+        if (act && isPlainKey(event)) {
             event.preventDefault();
             event.stopPropagation();
             act();
@@ -311,7 +315,7 @@ function render({ model, el }) {
     const stop = follow(model, [
         "content"
     ], ()=>{
-        head.textContent = `${model.get("content").head ?? ""}${lanes().length ? `. ${model.get("content").says}; ctrl + wheel zooms, dragging moves.` : ""}`;
+        head.textContent = `${model.get("content").head ?? ""}${lanes().length ? `. ${model.get("content").says}. Ctrl + wheel zooms, dragging moves.` : ""}`;
         from = 0;
         to = lanes().length ? whole() : 1;
         hover = null;

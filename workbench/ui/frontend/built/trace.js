@@ -111,7 +111,7 @@ function render({ model, el }) {
                     ...line,
                     text
                 }));
-        count.textContent = query ? `${found.length} of ${lines.length} lines` : `${lines.length} lines`;
+        count.textContent = lines.length ? query ? `${found.length} of ${lines.length} lines` : `${lines.length} lines` : "computing the trace…";
         inner.style.height = `${shown.length * LINE}px`;
         const most = (key, some)=>shown.reduce((width, line)=>some(line) ? Math.max(width, line[key].length) : width, 0);
         const text = Math.min(WIDEST, most("text", ({ source })=>source)), source = most("source", ()=>true);
