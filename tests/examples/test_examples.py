@@ -97,7 +97,7 @@ def test_the_configs_are_the_output_of_their_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_trainer_with_torch_compile_has_the_same_losses_with_a_fit() -> None:
+def test_a_trainer_with_torch_compile_has_the_same_losses_with_an_exported_file() -> None:
     found = rows(str(EXAMPLES / "train_plain_in_trainer.py"))
     stock, chosen = (found[f"{way}: losses"] for way in ("torch.compile", "torch.compile with choices"))
     assert chosen == pytest.approx(stock, rel=1e-3)
