@@ -116,7 +116,10 @@ NAMED: dict[str, dict[str, str]] = {
     "a saved plan is read without Thunder, and so without levers": {
         "workbench.bench.report.open_saved_plan": "order saved waits",
     },
-    "plain PyTorch can follow choices of one lever only": {"workbench.compiler.driver.torch_choices": "saved"},
+    "plain PyTorch can follow choices of one lever only": {
+        "workbench.bench.fit.torch_fit": "saved",
+        "workbench.compiler.driver.torch_choices": "saved",
+    },
     "the graph draws the sites of these levers as arcs, or in lanes": {
         "workbench.ui.graph.collective_lanes": "waits",
         "workbench.ui.graph.composite_rows": "waits",

@@ -108,7 +108,7 @@ def test_the_command_line_fits_and_exports(tmp_path: Path, capfd: pytest.Capture
     with pytest.raises(SystemExit, match="0"):
         cli.main([*asked, "--peak", "100%", "--json"])
     document = json.loads(capfd.readouterr().out)
-    held("fit", document, 3)
+    held("fit", document, 2)
     assert document["peak_bytes"] <= document["limit_bytes"]
     assert "def compile(" in file.read_text()
     with pytest.raises(SystemExit, match="2"):

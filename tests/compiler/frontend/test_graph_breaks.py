@@ -226,7 +226,11 @@ def test_what_a_bench_of_parts_inherits_needs_no_state_of_a_bench_with_one_plan(
         "prepare": lambda: speaks.prepare(folder=tmp_path / "run"),
         "runs": lambda: speaks.runs,
     }
-    refused = {"report": lambda: speaks.report(tmp_path / "page.html"), "torch_prediction": speaks.torch_prediction}
+    refused = {
+        "report": lambda: speaks.report(tmp_path / "page.html"),
+        "torch_fit": lambda: speaks.torch_fit("80%"),
+        "torch_prediction": speaks.torch_prediction,
+    }
     of_any_bench = {name for name in dir(workbench.Workbench) if not name.startswith("_")}
     inherited = of_any_bench - vars(PartsBench).keys()
     assert inherited == {"run", *works, *refused}  # `test_a_run_covers_all_parts` calls `run`

@@ -204,7 +204,7 @@ _CAUSES = (
         "write by index, as x[:, 0] = x[:, 0] * 2 does, or write out of place",
     ),
     (
-        r"running statistics that are views",
+        r"running statistics are views",
         "store the mean and the variance in two separate tensors, instead of state[0] and state[1]",
     ),
     (

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._functorch.config as functorch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from workbench.gpu_check.parts.check_part import WRONG, Figures
+from workbench.interop.torch_private import functorch_config
 from workbench.runs.measure import interleaved_timing, memory_meter
 from workbench.runs.measure.accuracy import Parts, Stepper
 
@@ -87,7 +87,7 @@ def run_with_budget(budget: float, build: Callable[[], Parts]) -> Figures:
     function, args, kwargs = build()
     run: Any = torch.compile(function, dynamic=False)
     try:
-        with functorch.patch(activation_memory_budget=budget):
+        with functorch_config.patch(activation_memory_budget=budget):
             return measure(Stepper(function, args, kwargs, run))
     finally:
         torch.compiler.reset()
