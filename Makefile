@@ -12,10 +12,12 @@ DEFAULT_TORCH := 2.10
 TORCH ?= $(DEFAULT_TORCH)
 CONSTRAINTS := constraints/torch-$(TORCH).txt
 CPU ?=
+# A profile may export CPU with another meaning.
+CPU_BUILD := $(filter 1,$(CPU))
 OTHER_TORCH := $(filter-out $(DEFAULT_TORCH),$(TORCH))
-VENV := .venv$(if $(OTHER_TORCH),-$(TORCH))$(if $(CPU),-cpu)
+VENV := .venv$(if $(OTHER_TORCH),-$(TORCH))$(if $(CPU_BUILD),-cpu)
 # With nvFuser where there is a wheel of it for this PyTorch.
-EXTRAS = lab,$(if $(CPU),,$(shell grep -qs '^nvfuser-' $(CONSTRAINTS) && echo nvfuser,))test
+EXTRAS = lab,$(if $(CPU_BUILD),,$(shell grep -qs '^nvfuser-' $(CONSTRAINTS) && echo nvfuser,))test
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.workbench-setup
 SHELL := /bin/bash
@@ -55,13 +57,13 @@ setup: $(STAMP)
 
 # `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it. Without uv,
 # pip installs uv into the environment, because uv takes seconds where pip takes minutes; without that, pip does it all.
-# With CPU=1 only uv will do, which finds the CPU builds. The installation copies the extensions' bundles.
+# uv takes the python3.12 on the PATH, and downloads one only if there is none. With CPU=1 only uv will do, which finds the CPU builds. The installation copies the extensions' bundles.
 $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
-	echo "make setup: PyTorch $(if $(CPU),without,and its) CUDA libraries$(if $(CPU),, take 6 to 9 GB) in $(VENV)"; \
-	what=(--constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]' $(if $(CPU),--torch-backend cpu)); \
+	echo "make setup: PyTorch $(if $(CPU_BUILD),without,and its) CUDA libraries$(if $(CPU_BUILD),, take 6 to 9 GB) in $(VENV)"; \
+	what=(--constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]' $(if $(CPU_BUILD),--torch-backend cpu)); \
 	if uv --version >/dev/null 2>&1; then \
-	    [ -x $(BIN)/python ] || uv venv --python 3.12 $(VENV); \
+	    [ -x $(BIN)/python ] || uv venv --python "$$(python3.12 -c 'import sys; print(sys.executable)' 2>/dev/null || echo 3.12)" $(VENV); \
 	    uv pip install --python $(BIN)/python "$${what[@]}"; \
 	else \
 	    if [ ! -x $(BIN)/python ]; then \
@@ -72,7 +74,7 @@ $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extens
 	    $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip; \
 	    { $(BIN)/python -m pip install --quiet uv \
 	        && $(BIN)/uv pip install --python $(BIN)/python "$${what[@]}"; } \
-	        || { [ -z "$(CPU)" ] && $(BIN)/python -m pip install "$${what[@]}"; }; \
+	        || { [ -z "$(CPU_BUILD)" ] && $(BIN)/python -m pip install "$${what[@]}"; }; \
 	fi
 	@touch $@
 
@@ -101,7 +103,7 @@ long: setup browser
 	HYPOTHESIS_PROFILE=long $(PYTEST) -m "long or drawn" $(PYTEST_ARGS) $(TESTS)
 
 # The environment of another PyTorch is set up first, as nothing else makes it.
-quick: $(if $(OTHER_TORCH)$(CPU),setup)
+quick: $(if $(OTHER_TORCH)$(CPU_BUILD),setup)
 	@[ -x $(BIN)/python ] || { echo "make quick: no $(VENV); make setup makes it" >&2; exit 1; }
 	$(PYTEST) -m "not slow and not browser and not long" $(PYTEST_ARGS) $(TESTS)
 
