@@ -74,7 +74,7 @@ def test_fits_are_monotone_and_meet_their_limits(bench: wb.Workbench, tmp_path: 
     torch._dynamo.reset()
 
 
-def test_choices_of_the_bench_are_part_of_the_fit() -> None:
+def test_choices_of_the_bench_are_part_of_the_fit(tmp_path: Path) -> None:
     model, x = made()
     bench = wb.open(model, x, device="cpu")
     bench.choose({"saved:blocks.3/gelu>mul.1": "recompute"})
@@ -82,6 +82,10 @@ def test_choices_of_the_bench_are_part_of_the_fit() -> None:
     assert fit.choices["blocks.3", "gelu", 0] == "recompute"
     assert len(fit.choices) > 1
     assert fit.peak_bytes <= fit.limit_bytes
+    # Later choices of the bench are not part of the fit, and the file does not list them as left out.
+    text = fit.export(tmp_path / "before.py").read_text()
+    bench.choose({"saved:blocks.2/gelu>mul.1": "offload"})
+    assert fit.export(tmp_path / "after.py").read_text().replace("after", "before") == text
 
 
 def test_a_limit_that_is_too_low_names_the_least_peak(bench: wb.Workbench) -> None:
@@ -98,7 +102,7 @@ def test_a_program_of_several_graphs_is_refused() -> None:
         return first.cos().sum()
 
     parts = wb.open(broken, torch.randn(8, requires_grad=True), device="cpu", capture="parts")
-    with pytest.raises(PlanError, match="choices for plain PyTorch are for a program of one graph"):
+    with pytest.raises(PlanError, match="choices for plain PyTorch need a program of one graph"):
         parts.torch_fit("80%")
 
 

@@ -63,6 +63,8 @@ class TorchFit:
     unapplied: tuple[str, ...]
     machine: str
     _bench: Workbench = dataclasses.field(repr=False, compare=False)
+    _made: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
+    _left_out: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the choices as a module that needs nothing but PyTorch, like `Workbench.export` for ``torch``.
@@ -130,7 +132,8 @@ class TorchFitter:
         from workbench.compiler.driver.torch_prediction import predict_and_read
 
         self._bench, self._machine, self._go_on = bench, machine, go_on
-        self._pinned = bench.torch_choices().choices
+        found = bench.torch_choices()
+        self._made, self._pinned, self._left_out = dict(bench.choices), found.choices, found.left_out
         self.before, step = predict_and_read(bench._captured, self._pinned, machine)
         assert step is not None
         self._step, self._stock = step, step.stock(self.before.saved)
@@ -220,4 +223,6 @@ class TorchFitter:
             unapplied=found.unapplied,
             machine=self._machine.name,
             _bench=self._bench,
+            _made=self._made,
+            _left_out=self._left_out,
         )

@@ -78,7 +78,7 @@ def fit_text(bench: Workbench, fit: TorchFit, name: str) -> str:
     from workbench.compiler.api import TorchChoices
 
     sites = dict.fromkeys(fit.choices, "") | dict(fit.sites)
-    found = TorchChoices(dict(fit.choices), sites, bench.torch_choices().left_out)
+    found = TorchChoices(dict(fit.choices), sites, dict(fit._left_out))
     predicted = [
         "",
         f"Fitted to a peak of {fit.limit_bytes:,} bytes. Predicted: torch.compile has a peak of",
@@ -86,13 +86,22 @@ def fit_text(bench: Workbench, fit: TorchFit, name: str) -> str:
         f"The forward saves {fit.saved_bytes:,} bytes with these choices, {fit.before_saved_bytes:,} bytes before.",
         *map(docstring_text, fit.unapplied),
     ]
-    return file_text(bench, found, "torch", name, predicted)
+    return file_text(bench, found, "torch", name, predicted, fit._made)
 
 
 def file_text(
-    bench: Workbench, found: TorchChoices, target: str, name: str, predicted: Sequence[str] | None = None
+    bench: Workbench,
+    found: TorchChoices,
+    target: str,
+    name: str,
+    predicted: Sequence[str] | None = None,
+    made: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the text of the file. `predicted` has the lines about its prediction, if there is one already."""
+    """Return the text of the file.
+
+    `predicted` has the lines about its prediction, if there is one already. `made` has the choices that `found` was
+    made from; by default these are the bench's present choices.
+    """
     from workbench.plain_torch import compiled, eager, operators
 
     module = compiled if target == "torch" else eager
@@ -112,7 +121,7 @@ def file_text(
             110,
         ),
         *(predicted or (_predicted_lines(bench) if target == "torch" else [])),
-        *_left_out_lines(found.left_out, bench.choices),
+        *_left_out_lines(found.left_out, bench.choices if made is None else made),
         '"""',
         "",
         *imports,
