@@ -83,15 +83,35 @@ def test_a_gpu_without_predictions_is_told_how_to_write_them() -> None:
 
 
 def test_a_point_of_pytorch_that_is_lower_and_faster_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = {"measured_peak_bytes": 80, "step_s": 0.9}
-    monkeypatch.setattr(questions.training, "run_with_budget", lambda *_: dict(theirs))
+    def figures(measured_peak_bytes: int, step_s: float) -> dict[str, float]:
+        return {"measured_peak_bytes": measured_peak_bytes, "step_s": step_s}
+
+    monkeypatch.setattr(questions.training, "run_with_budget", lambda *_: figures(80, 0.9))
     monkeypatch.setattr(questions, "_long", lambda *_: SimpleNamespace(program=SimpleNamespace(build=None)))
     step = next(step for step in questions.steps(ON_A_GPU) if "activation_memory_budget 0.9" in step.id)
-    ours = {"3: point 0": {"measured_peak_bytes": 70, "step_s": 1.1}, "3: point 1": {"measured_peak_bytes": 90}}
-    ours["3: point 1"]["step_s"] = 1.0
-    assert step.act(ours)["wrong"] == "lower peak and shorter step than point 1"
-    ours["3: point 1"]["step_s"] = 0.8
-    assert "wrong" not in step.act(ours)
+    lowest = figures(70, 1.1)
+    assert step.act({"3: point 0": lowest, "3: point 1": figures(90, 1.0)})["wrong"] == (
+        "lower peak and shorter step than point 1"
+    )
+    # A step that is shorter by noise beats nothing. A point that another of our points beats does not count.
+    assert "wrong" not in step.act({"3: point 0": lowest, "3: point 1": figures(90, 0.91)})
+    assert "wrong" not in step.act(
+        {"3: point 0": lowest, "3: point 1": figures(85, 0.8), "3: offload, point 0": figures(95, 2.0)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gb", "machine"),
+    [
+        ("NVIDIA H100 80GB HBM3", 84.9, "H100"),
+        ("NVIDIA H200", 150.1, "H200"),
+        ("NVIDIA H100 NVL", 100.0, ""),
+        ("NVIDIA GH200 480GB", 101.0, ""),
+        ("NVIDIA A100-SXM4-80GB", 84.9, "A100"),
+    ],
+)
+def test_predictions_are_for_one_gpu_and_its_memory(name: str, memory_gb: float, machine: str) -> None:
+    assert suite.machine_of(name, int(memory_gb * 1e9)) == machine
 
 
 def test_a_step_gets_the_results_of_its_own_question_only() -> None:

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from workbench.gpu_check.log import is_right as is_right
 from workbench.gpu_check.parts import time_spent
 from workbench.gpu_check.parts.check_part import WRONG as WRONG
 from workbench.gpu_check.parts.check_part import CheckPart, CheckTurn, Conditions, Figures
-from workbench.gpu_check.parts.part_list import PARTS, RESULTS, SLOT
+from workbench.gpu_check.parts.part_list import CARD_BYTES, PARTS, RESULTS, SLOT
 from workbench.runs.log import untrusted_files
 from workbench.runs.process.worker_process import how_ended
 
@@ -39,6 +40,8 @@ ELSEWHERE_FILE = "reference_durations.json"
 """File in the folder of this module, with the duration of each finished part of the checks in `benchmarks/results`.
 `benchmarks/gpu/page.py` writes the file.
 """
+_MEMORY_SHARE = 0.03
+"""Share by which a GPU's memory may differ from `CARD_BYTES`."""
 _LOOK_S = 0.1
 _REHEARSED_AT_ONCE = 2
 _KILL_TIMEOUT_S = 20.0
@@ -115,8 +118,15 @@ def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
         executor=devices.default_executor("cuda"),
         rehearse=False,
         folder=folder,
-        machine=next((name for name in MACHINES if name in attached), ""),
+        machine=machine_of(attached, torch.cuda.get_device_properties(0).total_memory),
     )
+
+
+def machine_of(device_name: str, memory_bytes: int) -> str:
+    """Return the name of a GPU in `MACHINES`; empty for another GPU, and for the same chip with other memory."""
+    named = next((name for name in MACHINES if re.search(rf"\b{name}\b", device_name)), "")
+    expected = CARD_BYTES.get(named)
+    return named if expected is None or abs(memory_bytes / expected - 1) < _MEMORY_SHARE else ""
 
 
 def checked_machine(conditions: Conditions) -> str:

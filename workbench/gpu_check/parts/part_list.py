@@ -12,6 +12,9 @@ _MODULE = "workbench.gpu_check.parts"
 RESULTS = Path(workbench.__file__).parents[1] / "benchmarks" / "results"
 """Committed results and predictions; only a checkout has this folder."""
 
+CARD_BYTES: Mapping[str, int] = {"H100": 79 << 30, "H200": 138 << 30}
+"""Approximate bytes of memory that PyTorch can use, for each GPU with predictions: cards with 80 GB and 141 GB."""
+
 PARTS = (
     CheckPart(
         name="environment",
