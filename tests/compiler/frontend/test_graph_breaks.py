@@ -739,13 +739,32 @@ def test_the_gradient_of_a_part_that_writes_into_a_constant_of_another_part_is_k
         torch.testing.assert_close(ours, expected)
 
 
-@pytest.mark.parametrize("capture", ["auto", "interpreter"])
-def test_an_input_that_gets_a_gradient_by_a_write_is_right_or_refused(capture: str) -> None:
-    def program(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        made = x.sin()
-        into.add_(made)
-        return made * 2
+def adds(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    made = x.sin()
+    into.add_(made)
+    return made * 2
 
+
+def adds_lists(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    made = x.sin()
+    torch._foreach_add_([into], [made])
+    return made * 2
+
+
+def copies_what_got_a_gradient(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    made = torch.zeros(8)
+    made.add_(x.sin())
+    into.copy_(made)
+    return x.sin() * 2
+
+
+@pytest.mark.parametrize(
+    ("program", "capture"),
+    [(adds, "auto"), (adds, "interpreter"), (adds_lists, "auto"), (copies_what_got_a_gradient, "interpreter")],
+)
+def test_an_input_that_gets_a_gradient_by_a_write_is_right_or_refused(
+    program: Callable[..., torch.Tensor], capture: str
+) -> None:
     def gradient(run: Callable[..., torch.Tensor]) -> torch.Tensor:
         x, into = torch.linspace(0, 1, 8, requires_grad=True), torch.zeros(8)
         return torch.autograd.grad(run(into, x).sum() + into.cos().sum(), x)[0]
@@ -757,3 +776,36 @@ def test_an_input_that_gets_a_gradient_by_a_write_is_right_or_refused(capture: s
         return
     bench = workbench.open(program, *given, device="cpu", executor="torch")
     torch.testing.assert_close(gradient(bench.config.jit(program)), gradient(program))
+
+
+def test_a_write_into_an_input_with_a_history_is_refused_with_its_reason() -> None:
+    def scales(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        into.mul_(x)
+        return (into * into).sum()
+
+    given = torch.linspace(0, 1, 8, requires_grad=True) * 2, torch.rand(8)
+    with pytest.raises(ProgramError, match=r"into.mul_\(x\).*through the written input"):
+        workbench.open(scales, *given, device="cpu", executor="torch")
+
+
+def test_a_write_that_cannot_give_a_gradient_stays_in_the_graph() -> None:
+    def quantizes(codes: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        made = x.sin()
+        codes.copy_(made * 127)
+        return made * 2
+
+    given = torch.zeros(8, dtype=torch.int32), torch.linspace(0, 1, 8, requires_grad=True)
+    assert workbench.open(quantizes, *given, device="cpu", executor="torch").capture == "dynamo"
+
+
+def test_a_reason_for_parts_says_how_a_write_stays_in_the_graph() -> None:
+    given = torch.zeros(8), torch.linspace(0, 1, 8, requires_grad=True)
+    reason = workbench.open(adds, *given, device="cpu", executor="torch").capture_reason
+    assert "buffer.copy_(x.detach()), write under torch.no_grad()" in reason
+
+    def detaches(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        made = x.sin()
+        into.add_(made.detach())
+        return made * 2
+
+    assert workbench.open(detaches, *given, device="cpu", executor="torch").capture == "dynamo"

@@ -181,9 +181,14 @@ def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]
         return
     memory = MemoryAliases(trace.bound_symbols)
     names = set(wanted)
+    first_names: dict[str, str] = {}
     for bsym in trace.bound_symbols:
+        _note_write(bsym, first_names)
+        flows = _flows(bsym, names)
+        if flows:
+            names.update(first_names[out.name] for out in bsym.flat_proxy_outs if out.name in first_names)
         # Norms write running statistics without a gradient.
-        flows = _flows(bsym, names) and bsym.sym.name.endswith("_")
+        flows = flows and bsym.sym.name.endswith("_")
         for leaf in leaves([bsym]) if count_copies_and_fences(bsym)[0] else ():
             unseen = any(
                 ProxyTag.DETACHED_AUTOGRAD_GRAPH in p.tags for p in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs)
@@ -370,9 +375,7 @@ def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, s
         if bsym.sym.id is prims.PrimIDs.RETURN:
             wanted = names.intersection(arg.name for arg in bsym.flat_proxy_args)
             continue
-        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # later statements read the value by its first name
-            first = bsym.flat_proxy_args[0].name
-            written.update((out.name, written.get(first, first)) for out in bsym.flat_proxy_outs)
+        _note_write(bsym, written)
         if _flows(bsym, names):
             through.append(bsym)
             names.update(written[out.name] for out in bsym.flat_proxy_outs if out.name in written)
@@ -383,6 +386,16 @@ def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, s
             wanted.update(names.intersection(arg.name for arg in bsym.flat_proxy_args))
             kept.append(bsym)
     yield from ((bsym, names) for bsym in reversed(kept))
+
+
+def _note_write(bsym: BoundSymbol, first_names: dict[str, str]) -> None:
+    """If a statement writes in place, map the names of its outputs to the first name of the value.
+
+    Later statements read the value by its first name.
+    """
+    if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:
+        first = bsym.flat_proxy_args[0].name
+        first_names.update((out.name, first_names.get(first, first)) for out in bsym.flat_proxy_outs)
 
 
 def _flows(bsym: BoundSymbol, names: set[str]) -> bool:

@@ -191,8 +191,8 @@ _CAUSES = (
     ),
     (
         r"through the written input",
-        "return a new tensor instead of writing into the input, or open the program with capture='auto', so that "
-        "PyTorch runs the write",
+        "write a detached value, as buffer.copy_(x.detach()), write under torch.no_grad(), or return a new tensor "
+        "instead of writing into the input",
     ),
     (
         r"written in place under no_grad",

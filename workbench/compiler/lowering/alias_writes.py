@@ -127,6 +127,20 @@ def writes(node: fx.Node) -> fx.Node | None:
     return first if in_place or node.target in _WRITES or _is_asked_in_place(node) else None
 
 
+def written_nodes(node: fx.Node) -> tuple[fx.Node, ...]:
+    """Return all nodes whose results `node` overwrites in place.
+
+    Unlike `writes`, this includes the members of a list, as in ``torch._foreach_add_``, and a keyword argument.
+    """
+    if (written := writes(node)) is not None:
+        return (written,)
+    if node.op not in ("call_method", "call_function") or not (is_named_in_place(node) or _is_asked_in_place(node)):
+        return ()
+    given = node.args[0] if node.args else node.kwargs.get("input", node.kwargs.get("self"))
+    members = given if isinstance(given, list | tuple) else () if node.args else (given,)
+    return tuple(member for member in members if isinstance(member, fx.Node))
+
+
 def _is_asked_in_place(node: fx.Node) -> bool:
     if isinstance(node.target, str) or "inplace" not in (names := _parameters(node.target)):
         return False
@@ -310,13 +324,10 @@ class Aliases:
         NotImplementedError
             If `node` writes into such a leaf. The message is PyTorch's.
         """
-        if node in self._nodes_without_gradient or writes(node) is None:
-            return
-        *chain, owner = _chain(node)
-        value = owner.meta.get("example_value")
-        leaf = isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
-        if owner.op in _GIVEN and leaf and not any(_name(each).startswith("detach") for each in chain):
-            raise NotImplementedError(WRITTEN_LEAF)
+        for owner in self._written_inputs(node):
+            value = owner.meta.get("example_value")
+            if isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf:
+                raise NotImplementedError(WRITTEN_LEAF)
 
     def refuse_input(self, node: fx.Node) -> None:
         """Refuse an in-place write after which an input depends on values that need gradients.
@@ -328,12 +339,21 @@ class Aliases:
         NotImplementedError
             If `node` writes so.
         """
-        if not self._differentiated or node in self._nodes_without_gradient or writes(node) is None:
+        if not self._differentiated or not any(map(_wants_gradient, node.all_input_nodes)):
             return
-        *chain, owner = _chain(node)
-        detached = any(_name(each).startswith("detach") for each in chain)
-        if owner.op in _GIVEN and not detached and any(map(_wants_gradient, node.all_input_nodes)):
-            raise NotImplementedError(WRITTEN_INPUT)
+        for owner in self._written_inputs(node):
+            value = owner.meta.get("example_value")
+            if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+                raise NotImplementedError(WRITTEN_INPUT)
+
+    def _written_inputs(self, node: fx.Node) -> Iterator[fx.Node]:
+        """Yield the inputs and attributes that a node writes, unless gradients are off or the value is detached."""
+        if node in self._nodes_without_gradient:
+            return
+        for written in written_nodes(node):
+            *chain, owner = _chain(written)
+            if owner.op in _GIVEN and not any(_name(each).startswith("detach") for each in (*chain, node)):
+                yield owner
 
     def returned_input(self, node: fx.Node) -> fx.Node | None:
         """Return a node's input if the node returns this input itself while gradients are switched off, else None.
