@@ -57,7 +57,8 @@ setup: $(STAMP)
 
 # `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it. Without uv,
 # pip installs uv into the environment, because uv takes seconds where pip takes minutes; without that, pip does it all.
-# uv takes the python3.12 on the PATH, and downloads one only if there is none. With CPU=1 only uv will do, which finds the CPU builds. The installation copies the extensions' bundles.
+# uv takes the python3.12 on the PATH, and downloads one only if there is none. With CPU=1 only uv will do, which finds
+# the CPU builds. The installation copies the extensions' bundles.
 $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
 	echo "make setup: PyTorch $(if $(CPU_BUILD),without,and its) CUDA libraries$(if $(CPU_BUILD),, take 6 to 9 GB) in $(VENV)"; \
