@@ -158,6 +158,28 @@ def by_themselves(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return set(_run(_SNAPSHOT + _PLAIN + _TOLD.replace("OURS", "[]"), folder)["changed"])
 
 
+_IMPORTED = """\
+import importlib, pkgutil
+import workbench
+imported = 0
+for module in pkgutil.walk_packages(workbench.__path__, "workbench."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+        imported += 1
+after = snapshot()
+# An import of a module of Thunder or PyTorch sets the attribute of its package. That is no patch.
+names = [name for name in changed(before, after, modules) if name not in sys.modules]
+print(json.dumps({"changed": names, "ours": ours(after), "imported": imported}))
+"""
+
+
+@pytest.mark.slow
+def test_importing_every_module_of_the_workbench_changes_nothing(tmp_path: Path) -> None:
+    found = _run(_SNAPSHOT + _IMPORTED, tmp_path)
+    assert found["imported"] > 300
+    assert (found["changed"], found["ours"]) == ([], [])
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
