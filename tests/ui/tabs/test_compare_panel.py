@@ -1,4 +1,4 @@
-"""The panel of the place Experiments compares the requested plans and runs, and writes the comparison as a page."""
+"""The panel of the top-level tab Experiments compares plans and runs, and writes the comparison as a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.ui.tabs.compare_panel import ComparePanel
 
 @pytest.fixture(scope="module")
 def beside(mlp_bench: Workbench) -> ComparePanel:
-    """Return a panel with two stored plans. One recomputes a value; the other also reorders statements."""
+    """Return a panel with two kept plans. One recomputes a value; the other also reorders statements."""
     found = ComparePanel(mlp_bench)
     site = next(s.id for s in mlp_bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
     mlp_bench.choose({site: "recompute"})
@@ -35,7 +35,7 @@ def content(beside: ComparePanel) -> dict[str, Any]:
     return beside.compare(["stock", "kept 1", "kept 2"], [])
 
 
-def test_the_current_plan_the_stock_plan_and_stored_plans_are_listed(beside: ComparePanel) -> None:
+def test_the_current_plan_the_stock_plan_and_kept_plans_are_listed(beside: ComparePanel) -> None:
     assert [plan["key"] for plan in beside.plans()] == ["now", "stock", "kept 1", "kept 2"]
 
 
@@ -122,7 +122,7 @@ def test_the_ticked_plans_are_requested(mount: Callable[..., Page]) -> None:
     assert tick.evaluate("el => el === document.activeElement"), "the ticked box must keep the focus"
     put.click()
     page.get_by_role("button", name="Keep this plan").click()
-    page.get_by_role("button", name="Keep kept 2 no longer").click()
+    page.get_by_role("button", name="Remove kept 2").click()
     assert page.evaluate("window.messages") == [
         {"type": "beside", "base": "", "plans": ["stock"], "runs": ["/run"]},
         {"type": "keep"},
@@ -132,7 +132,7 @@ def test_the_ticked_plans_are_requested(mount: Callable[..., Page]) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("dark", [False, True])
-def test_equal_statements_have_the_same_height_in_each_column(mount: Callable[..., Page], dark: bool) -> None:
+def test_equal_statements_are_in_the_same_row_in_each_column(mount: Callable[..., Page], dark: bool) -> None:
     page = mount(dark=dark)
     steps = page.get_by_role("region", name="Statements in step")
     row = steps.locator("tbody tr").nth(4)
@@ -148,7 +148,7 @@ def test_equal_statements_have_the_same_height_in_each_column(mount: Callable[..
     assert differs.evaluate("el => getComputedStyle(el).backgroundColor") != page.locator("body").evaluate(
         "el => getComputedStyle(el).backgroundColor"
     )
-    page.get_by_label("Held against").select_option("kept 1")
+    page.get_by_label("Baseline").select_option("kept 1")
     page.get_by_label("Put stock side by side with others").check()
     page.get_by_label("File of the page").fill("other.html")
     page.get_by_role("button", name="Save as a page").click()

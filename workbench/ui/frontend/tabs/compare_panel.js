@@ -2,7 +2,7 @@
 
 import { h, scrolled } from "../dom.js";
 
-/** Return functions for the place Experiments: `tick` makes a run's checkbox, `drawn` returns the other elements. @param {any} model */
+/** Return functions for the top-level tab Experiments: `tick` makes a run's checkbox, `drawn` returns the other elements. @param {any} model */
 export function sideBySide(model) {
   const plans = new Set(), runs = new Set();
   let path = "side-by-side.html", only = false, shown = null;
@@ -32,7 +32,7 @@ export function sideBySide(model) {
     return h("div", { class: "wb-beside-plans", role: "group", "aria-label": "Side by side" },
       h("span", { class: "wb-muted" }, "Side by side: runs ticked above, and plans"),
       listed.map((plan) => h("span", { class: "wb-nowrap" }, h("label", {}, box(plans, plan.key, plan.name), ` ${plan.name}`),
-        plan.key.startsWith("kept") && h("button", { class: "wb-drop", title: `Keep ${plan.key} no longer`, "aria-label": `Keep ${plan.key} no longer`, onclick: () => { plans.delete(plan.key); model.send({ type: "forget", key: plan.key }); } }, "×"))),
+        plan.key.startsWith("kept") && h("button", { class: "wb-drop", title: `Remove ${plan.key}`, "aria-label": `Remove ${plan.key}`, onclick: () => { plans.delete(plan.key); model.send({ type: "forget", key: plan.key }); } }, "×"))),
       h("button", { title: "Keep the current plan, to compare it with others later", onclick: () => model.send({ type: "keep" }) }, "Keep this plan"),
       put,
       h("span", { class: "wb-muted", role: "status" }, busy));
@@ -58,9 +58,9 @@ export function sideBySide(model) {
   /** Make the latest comparison. `drawn` calls this only for a new comparison, so that the scroll position stays. */
   function result(found, written) {
     const file = h("input", { type: "text", class: "wb-file", value: path, "aria-label": "File of the page", spellcheck: "false", oninput: (event) => { path = event.target.value; } });
-    const base = h("select", { "aria-label": "Held against", onchange: (event) => ask(event.target.value) }, found.names.map((name) => h("option", { value: name, selected: name === found.base }, name)));
+    const base = h("select", { "aria-label": "Baseline", onchange: (event) => ask(event.target.value) }, found.names.map((name) => h("option", { value: name, selected: name === found.base }, name)));
     return h("section", { class: "wb-compared", "aria-label": "Side by side" },
-      h("div", { class: "wb-beside-plans" }, h("label", {}, "Held against ", base), file,
+      h("div", { class: "wb-beside-plans" }, h("label", {}, "Baseline ", base), file,
         h("button", { title: "One HTML page that needs no network, with all statements", onclick: () => model.send({ type: "write", path: path.trim() }) }, "Save as a page"),
         written && h("span", { class: "wb-muted", role: "status" }, `Written to ${written}`)),
       found.notes.map((note) => h("p", { class: "wb-bad" }, note)),
