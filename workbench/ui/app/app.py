@@ -1,4 +1,7 @@
-"""The app: one screen for a `Workbench`. It shows the bench's state and forwards the user's requests."""
+"""The app: one screen for a `Workbench`. It shows the bench's state and forwards the user's requests.
+
+docs/extending.md has the steps to add a tab.
+"""
 
 from __future__ import annotations
 

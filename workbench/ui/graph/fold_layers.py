@@ -1,4 +1,4 @@
-"""Find identical layers, and identical repeats of a loop. Only the first layer or repeat of a run is then shown."""
+"""Find identical layers, and identical repeats of a loop. Of several consecutive ones, only the first is shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.ui.graph.layout_arrays import Ints
 from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 type _Signature = tuple[tuple[str, object, object, object], ...]
-"""Symbol, statements, arcs and marks of each block (statement of the program) of a layer.
+"""For each block (statement of the program) of a layer: its symbol, its statements, its arcs, and choices at its sites.
 
 Layers with equal signatures can be folded.
 """
@@ -34,7 +34,10 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Span:
-    """Consecutive blocks of one layer, or of one repeat of a loop; `layer` is empty between layers."""
+    """Consecutive blocks of one layer, or of one repeat of a loop.
+
+    `layer` is empty between layers. For a repeat of a loop, it is ``file:line, repeat n``.
+    """
 
     layer: str
     blocks: tuple[int, ...]
@@ -42,7 +45,7 @@ class Span:
 
     @property
     def stem(self) -> str:
-        """Key of the spans that fold and unfold together."""
+        """Name shared by the spans that fold and unfold together."""
         return self.loop or self.layer.rpartition(".")[0] or self.layer
 
 
@@ -58,7 +61,8 @@ class Fold:
     identical : tuple of int
         For each shown span, the length of the run of identical spans that contains it.
     differs : tuple of str
-        For each shown span, its difference from the previous layer of the same stem, in words; empty if there is none.
+        For each shown layer or repeat, its difference in words from the span shown directly before it. Empty if there
+        is no difference, or if the two have different stems.
     """
 
     shown: tuple[Span, ...]
@@ -85,7 +89,7 @@ def _spans(graph: Graph, index: GraphIndex) -> list[Span]:
 
 
 LEAST_REPEATS = 4
-"""Minimum number of repeats of a loop. With fewer repeats, the source is more likely an expression than a loop."""
+"""Minimum number of repeats of a loop. Fewer repeats more likely come from one expression than from a loop."""
 LONGEST = 256
 """Maximum number of blocks in the body of a loop."""
 LOOP = "loop:"
@@ -155,7 +159,7 @@ def _strip_digits(name: str) -> str:
 
 
 def _statements_by_block(graph: Graph, index: GraphIndex) -> list[bytes]:
-    """Return bytes that encode the statements of each block by their sides and names.
+    """Return bytes that encode the statements of each block by side (forward or backward) and name.
 
     Numbers in names are left out, so that corresponding blocks of identical layers have equal bytes.
     """
@@ -206,7 +210,8 @@ def fold_of(
         )
 
     def relative_options(span: Span, *options: str) -> tuple[str, ...]:
-        # Write a place within the layer relative to the layer, so that the texts of different layers are equal.
+        # An option `at(STATEMENT)` may name a statement of the same layer. Remove the layer's name from it, so that
+        # such options of different layers are equal.
         places = [option.removeprefix(f"at({span.layer}") for option in options]
         return tuple(
             [
