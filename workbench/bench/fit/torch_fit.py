@@ -1,4 +1,7 @@
-"""Fit for plain `torch.compile`: the least step time under a peak that PyTorch's own compiler would have."""
+"""Fit for plain `torch.compile`: find choices whose predicted peak under `torch.compile` is within a limit.
+
+Of the sets of saved values whose peaks it predicts, the fit returns the one within the limit with the least step time.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 _SAVED = "saved:"
 _PARTS = 4
-"""Number of parts into which the sets are divided at first."""
+"""Number of parts into which the list of sets is divided at first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,10 +42,10 @@ class TorchFit:
         Bytes that the forward saves, without the fit and with it.
     step_s, added_s : float
         Estimated time of a step without recomputation, and the estimated time that the fit adds. PyTorch recomputes
-        fused operators also without a fit. Where the estimate of this is higher than that of the fit with the most
-        saved bytes, `added_s` is counted from the latter.
+        fused operators also without a fit. `added_s` is the difference from this recomputation time, or from that of
+        the set with the next most saved bytes if it is lower. It is 0 if the peak without the fit is within the limit.
     choices : mapping of Key to str
-        Maps module path, operator and ordinal to ``save`` or ``recompute``. Choices of the bench are included.
+        Maps module path, operator and ordinal to ``save`` or ``recompute``. Choices that the user made are included.
     sites : mapping of Key to str
         Maps some of the same keys to the ids of their sites. Other keys have no site.
     unapplied : tuple of str
@@ -110,9 +113,10 @@ class TorchFit:
 class TorchFitter:
     """Finds choices for one limit after another. Sets of saved values and their predictions are kept.
 
-    The sets have falling saved bytes and rising time. Peaks of a few sets are predicted first. A bisection then finds a
-    set whose predicted peak is within the limit, while the set before it is not. Which set is predicted next depends
-    only on which earlier ones are within the limit. So a lower limit never gives a shorter step.
+    The saved bytes fall from set to set. The time rises from the second set on. Peaks of a few sets are predicted
+    first. A bisection then finds a set whose predicted peak is within the limit, while the set before it is not. The
+    next set to predict depends only on which of the sets predicted so far are within the limit. So a lower limit gives
+    the same set or a set later in the list, and never a smaller `added_s`.
 
     Parameters
     ----------
@@ -120,7 +124,8 @@ class TorchFitter:
     machine : Machine
         Its rates give the times.
     go_on : callable, optional
-        Called before each prediction. An exception from it ends the search.
+        Called before each prediction after the first, and during the search for sets. An exception from it ends the
+        search.
 
     Raises
     ------
@@ -155,9 +160,9 @@ class TorchFitter:
 
     @functools.cached_property
     def _grid(self) -> list[int]:
-        """Sets that are predicted first, up to the one with the lowest peak.
+        """Indices of the sets that are predicted first, up to the set with the lowest peak.
 
-        In the sets after it, what is recomputed needs more memory than what is no longer saved.
+        After this set, recomputation adds more memory than the smaller saved set frees, so the peak rises.
         """
         last = len(self.sets) - 1
         grid = sorted({round(last * part / _PARTS) for part in range(_PARTS + 1)})
@@ -198,8 +203,8 @@ class TorchFitter:
             least_bytes = self._peak_bytes(self._grid[-1])
             if least_bytes > limit_bytes:
                 raise PlanError(
-                    f"no choices of {self._bench.program.name} were found with which torch.compile has a peak of "
-                    f"{human_bytes(limit_bytes)} or less; the least that was found is {human_bytes(least_bytes)}"
+                    f"no choices for {self._bench.program.name} were found that lower the peak of torch.compile to "
+                    f"{human_bytes(limit_bytes)} or less; the lowest peak found is {human_bytes(least_bytes)}"
                 )
             at = next(at for at, index in enumerate(self._grid) if self._peak_bytes(index) <= limit_bytes)
             low, high = self._grid[at - 1], self._grid[at]

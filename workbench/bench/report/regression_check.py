@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 FORMAT = "thunder-workbench baseline"
 FORMAT_VERSION = 1
-"""Version of the file format. Increase it with each change that makes an older version misread a baseline."""
+"""Version of the file format. Increase it with each change that makes an older version of the workbench misread a
+baseline.
+"""
 MOST_BYTES = 1 << 20
 """Maximum size of a baseline file."""
 
@@ -30,7 +32,7 @@ _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|[KMG]i?B|B)?")
 
 @dataclasses.dataclass(frozen=True)
 class CheckedKind:
-    """Key, name and unit of a checked figure.
+    """Key (`name`), name for users (`title`) and unit of a checked figure.
 
     Attributes
     ----------
@@ -129,7 +131,7 @@ class CheckedFigure:
 
     @property
     def ok(self) -> bool:
-        """Whether the figure is within its limit. A figure that is None now or in the baseline has no limit."""
+        """Whether the figure is within its limit. A figure that is None now or in the baseline is always within."""
         return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
 
     def line(self) -> str:
