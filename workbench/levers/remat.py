@@ -1,7 +1,8 @@
 """Lever `remat`: which values one fusion passes to another, and which the receiving fusion recomputes instead.
 
 A value crosses if a fusion makes it and another fusion reads it. Thunder's minimum cut decides for each crossing value
-whether it is saved, that is, passed through memory, or recomputed.
+whether it is saved, that is, passed through memory, or recomputed. For recomputation in the backward, see the lever
+`saved`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Simulate PyTorch's CUDA caching allocator, to predict the memory that it reserves for a sequence of allocations.
 
+`reserved_memory.py` in this package makes this sequence from a plan.
+
 A segment is memory that the allocator has reserved from the device. It is divided into blocks; each block is one
 allocation, or free. Each stream has two pools, one for its small blocks and one for its large blocks. With
 ``expandable_segments``, a segment is a range of addresses that is mapped to memory page by page, and a block may also

@@ -1,4 +1,4 @@
-"""Find the operator of plain PyTorch that makes the tensor of a site of the lever `saved`."""
+"""For each site of the lever `saved`, find the PyTorch operator that computes its tensor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from workbench.programs import modes
 
 
 def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], dict[str, str]]:
-    """Find the key of the operator that makes each value, by the value's stable id.
+    """Find the key of the operator that computes each value, by the value's stable id.
+
+    A key has the path of the module, the operator's name, and how many operators of this name precede it in the module.
 
     A statement of Thunder and an operator of Dynamo's graph correspond if they have the same module, file, line and
     name, and if Thunder has as many such statements as Dynamo's graph has such operators.
@@ -81,7 +83,7 @@ def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], d
 
 
 def _operators(captured: Capture) -> Mapping[Hashable, list[Key]]:
-    """Return the keys of the operators in Dynamo's graph, by module, line and name."""
+    """Return the keys of the operators in Dynamo's graph, by module, file, line and name."""
     program = captured.program
     with (
         patch_context.install_patches(),

@@ -1,7 +1,8 @@
 """Differences between the versions of PyTorch that the workbench supports.
 
-Code that depends on the version of PyTorch belongs in this module. When the workbench no longer supports the oldest
-version, remove the code for this version here.
+`TORCH_VERSIONS` in `workbench/interop/private_api.py` is the supported range. docs/upgrading.md says how to adopt
+another version. Code that depends on the version of PyTorch belongs in this module. When the workbench no longer
+supports the oldest version, remove the code for this version here.
 """
 
 from __future__ import annotations

@@ -27,43 +27,37 @@ WAITS = "waits"
 """The lever's name."""
 
 STOCK, EARLIEST, CONSUMER, JUST_IN_TIME = "stock", "earliest", "consumer", "just_in_time"
-
-
+"""Options for the issue of a collective. `STOCK` is also an option for its wait."""
 LATE, EARLY = "late", "early"
-
-
+"""Options for the wait of a collective: right before the first use of the result, or right after the issue."""
 POLICY = "policy"
 """Default option of a collective's site: the lever's setting decides."""
-
-
 END = "end"
-
-
+"""Name of the position after the last compute statement, in ``at(end)``."""
 NONE, LAYER = "none", "layer"
-
-
+"""Options of the setting `BUCKET`: no buckets, or a bucket for each layer. Other options are sizes; see `MIB`."""
 BUCKET = "waits.bucket"
-
-
+"""Id of the setting that decides which collectives are in one bucket."""
 STAGE = "waits.stage"
-
-
+"""Id of the setting that decides whether collectives move before or after fusion."""
 AFTER_FUSION, BEFORE_FUSION = "after_fusion", "before_fusion"
-
-
+"""Options of the setting `STAGE`."""
 MIB = re.compile(r"([1-9]\d*)MiB")
-
-
+"""An option of the setting `BUCKET`: the size of the full tensors in a bucket."""
 IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)(MiB)?\)")
-
-
+"""An option for issues: the maximum number of collectives in flight, or the maximum of their bytes in MiB."""
 AT = re.compile(r"at\((.+)\)")
-
-
+"""An option for an issue or a wait: the position right before the named compute statement of the same trace."""
 _FIRST, _BY_HAND, _AT_WAIT, _VIEW = 0, 1, 2, 3
+"""Second parts of sort keys. They order the statements of one slot; the smallest part comes first.
 
-
+`_FIRST` is for issues and for the statements that prepare their data, so that collectives start before the slot's waits
+block. `_BY_HAND` is for issues that an option ``at(STATEMENT)`` places. `_AT_WAIT` is for waits, and for issues that
+must not precede a wait. `_VIEW` is for views, which may read the result of a wait in the same slot. `COMPUTE_TIE` is
+larger than all of these.
+"""
 ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{WAITS}.{name}" for name in ("issue", "wait", "gradients"))
+"""Ids of the settings that only reorder collectives, if they act after fusion."""
 
 
 def buckets_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[list[Collective]]:
