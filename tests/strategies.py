@@ -1,8 +1,13 @@
-"""Draw random programs and choices, by a seed or by Hypothesis. PyTorch can run and differentiate all the programs.
+"""Draw random programs and choices, by a seed or by Hypothesis.
+
+PyTorch can run all the programs, and differentiate those whose results need gradients.
 
 A program is drawn line by line. Each line is run at once, so that later lines fit the values that exist. The program
 is plain source. It is stored in `linecache`, so that traces have source lines. A failing example can be read and
-copied. The file has more than 600 lines, because a program mixes all kinds of lines.
+copied. This module has more than 600 lines, because one generator must know all kinds of lines.
+
+Use these programs to find rare faults. They depend only on a seed, so Hypothesis cannot shrink them line by line; it
+can shrink the smaller programs of `tests/compiler/random_programs.py`.
 """
 
 from __future__ import annotations
@@ -660,7 +665,7 @@ def legal_options(site: Site) -> list[str]:
 
 
 def choices_for(random: Random, sites: Iterable[Site], *, most: int = 10) -> dict[str, str]:
-    """Return random choices for sites and settings. Each is legal if it is the only change of the present choices."""
+    """Return random choices for sites and settings. Each is legal alone; together they may be illegal."""
     free = [site for site in sites if len(legal_options(site)) > 1]
     settings = [site for site in free if "." in site.id.partition(":")[0]]
     places = [site for site in free if site not in settings]

@@ -48,7 +48,7 @@ def test_a_widget_is_shown_clicked_and_read_back_in_the_kernel(lab: Lab) -> None
 
 
 @pytest.mark.long
-def test_a_failing_cell_ends_the_wait_with_its_traceback(lab: Lab) -> None:
+def test_a_failing_cell_raises_its_traceback_from_the_wait(lab: Lab) -> None:
     lab.write_notebook("failing.ipynb", ["1 / 0", "print('never')"])
     lab.open_notebook("failing.ipynb")
     lab.run_all()
@@ -59,7 +59,7 @@ def test_a_failing_cell_ends_the_wait_with_its_traceback(lab: Lab) -> None:
 
 
 @pytest.mark.long
-def test_a_question_during_a_failing_cell_is_answered(lab: Lab) -> None:
+def test_an_evaluation_during_a_failing_cell_is_answered(lab: Lab) -> None:
     lab.write_notebook("failing.ipynb", ["import time; time.sleep(2); 1 / 0"])
     lab.open_notebook("failing.ipynb")
     lab.run_all()

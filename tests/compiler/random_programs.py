@@ -1,4 +1,8 @@
-"""Draw small programs of elementwise ops, matmuls, views and reductions. Some of their results are unused."""
+"""Draw small programs of elementwise ops, matmuls, views and reductions. Some of their results are unused.
+
+Use these programs if a failing example must shrink: Hypothesis removes statements one by one. `tests/strategies.py` has
+programs with more inputs, dtypes and layouts, with in-place writes and with dropout.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""*Run All* runs lessons, and notebooks that show the app of a transformers model, without an error."""
+"""*Run All* completes without an error: in lessons, and in notebooks that show the app for a transformers model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM"}
 
 
 def of_model(name: str, options: str) -> NotebookNode:
-    """Return a notebook. One cell shows the app of a model; further cells make plans."""
+    """Return a notebook. One cell shows the app for a program; further cells make plans."""
     cells = [
         f"import torch, transformers, workbench as wb\nfrom transformers import {KINDS[name]}, {name}Config\n"
         f"torch.manual_seed(0)\nmodel = {KINDS[name]}({MODELS[name]})\n"

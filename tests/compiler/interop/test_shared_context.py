@@ -1,4 +1,4 @@
-"""Global state that captures, plans and calls change is restored when the last thread leaves their contexts."""
+"""Captures, plans and calls change global state in contexts. The last thread to leave a context restores the state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def setting_of_a_person() -> contextlib.AbstractContextManager[None]:
 
 
 def changed() -> list[Any]:
-    """Return the global state of Dynamo, Thunder and PyTorch that captures, plans and calls change."""
+    """Return the global state of Dynamo, Thunder and PyTorch that a capture, a plan or a call changes."""
     settings = [getattr(dynamo_config, name) for name in dynamo_session._SETTINGS]
     of_thunder = [sdpaex._fused_sdp_choice, thunder.torch._get_fake_arg, thunder.torch._fake_type_to_thunder]
     of_dynamo = [
@@ -94,7 +94,7 @@ def test_all_state_is_restored_when_the_last_thread_leaves(name: str) -> None:
 
 @pytest.mark.parametrize("change", [dynamo_session.dynamo_settings, dynamo_session.run_uncompiled_after_errors])
 def test_each_thread_in_a_context_has_the_settings_of_the_workbench(change: Context) -> None:
-    """Since PyTorch 2.12, a thread that enters a context does not see the settings that another thread has made."""
+    """Since PyTorch 2.12, a thread does not see another thread's settings, so each must make the settings itself."""
 
     def settings() -> list[Any]:
         return [getattr(dynamo_config, name) for name in (*dynamo_session._SETTINGS, "suppress_errors")]
@@ -128,7 +128,7 @@ def test_each_thread_in_a_context_has_the_settings_of_the_workbench(change: Cont
 def test_each_thread_in_a_context_has_the_patches_of_the_workbench(
     change: Context, patches: tuple[ThreadPatches, ...]
 ) -> None:
-    """Otherwise the second of two captures at the same time would be traced without these patches."""
+    """Without this, the second of two simultaneous captures would be traced without these patches."""
 
     def values() -> set[Any]:
         return {each.value for each in patches}

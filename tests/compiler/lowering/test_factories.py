@@ -1,4 +1,4 @@
-"""Tensors that a program creates from numbers equal PyTorch's, also if the program comes from the cache on disk."""
+"""Tensors that a program creates from numbers equal PyTorch's. Such a program can be read from the cache on disk."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_random_draw_is_never_repeated() -> None:
     torch.testing.assert_close(made[1], made[0])
 
 
-def test_a_generator_is_refused_with_its_line() -> None:
+def test_a_generator_is_refused_and_the_error_names_its_line() -> None:
     generator = torch.Generator()
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,8 @@ def test_a_generator_is_refused_with_its_line() -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_einsum_is_planned_the_same_in_each_process() -> None:
-    # Compare several processes: labels must not come from a set, because the order of a set differs between processes.
+    # Compare two processes: einsum's index labels must not come from a set, because the order of a set differs between
+    # processes.
     code = """if True:
         import torch, workbench
         x, w, b = torch.randn(3, 4, 5), torch.randn(5, 2, 6, requires_grad=True), torch.randn(4, 5, 6)
@@ -102,7 +103,8 @@ def test_einsum_is_planned_the_same_in_each_process() -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_program_that_creates_tensors_is_read_from_disk(tmp_path: Path) -> None:
-    # Put the program into a module of its own, because this module imports dependencies of tests.
+    # Put the program into a module of its own. This module imports packages that only tests need, and the process need
+    # not import them.
     (tmp_path / "of_pairs.py").write_text(f"import torch\n\n\n{inspect.getsource(pairs)}")
     code = f"""if True:
         import sys
@@ -119,7 +121,7 @@ def test_a_program_that_creates_tensors_is_read_from_disk(tmp_path: Path) -> Non
     assert first.split()[-1] == second.split()[-1]
 
 
-def test_symbols_of_the_executors_of_the_workbench_are_found_by_their_names() -> None:
+def test_the_capture_cache_finds_symbols_of_the_executors_of_the_workbench_by_name() -> None:
     symbols = [*factories._symbols().values(), *grouped_mm.grouped_mm_symbols()]
     assert len(symbols) > 15
     for symbol in symbols:

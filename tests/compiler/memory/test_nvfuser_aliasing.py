@@ -1,4 +1,7 @@
-"""In a plan, outputs of nvFuser fusions that are views share storages. On a planned GPU, storages take whole blocks."""
+"""If an output of an nvFuser fusion is a view of another value, both share one storage in the plan.
+
+On a planned GPU, the sizes of storages are multiples of the allocator's block.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def test_two_views_of_a_value_inside_a_fusion_share_its_storage() -> None:
 
 
 @needs_nvfuser
-def test_a_view_that_its_fusion_reads_is_copied() -> None:
+def test_a_view_that_its_own_fusion_also_reads_is_copied() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.exp(x).transpose(0, 1)
         return y, torch.sin(y)
@@ -95,7 +98,7 @@ def test_a_reshape_that_strides_do_not_allow_is_copied() -> None:
 @pytest.mark.parametrize(
     ("nbytes", "on_cuda"), [(0, 0), (1, CUDA_BLOCK_BYTES), (CUDA_BLOCK_BYTES, CUDA_BLOCK_BYTES), (513, 1024)]
 )
-def test_storages_take_blocks_on_cuda_and_their_bytes_on_a_cpu(nbytes: int, on_cuda: int) -> None:
+def test_sizes_are_multiples_of_blocks_on_cuda_and_exact_on_a_cpu(nbytes: int, on_cuda: int) -> None:
     assert allocated_bytes(nbytes, "cuda") == on_cuda
     assert allocated_bytes(nbytes, "cpu") == nbytes
 
