@@ -152,7 +152,7 @@ WRONG = {
             ("'both'", "`gradients` left out"),
         ],
         "e1": [
-            ("lesson.LATE", "still gathered last"),
+            ("lesson.LATE", "still not issued in the order"),
             ("lesson.CONSUMER", "Where do the waits stand?"),
             ("{**lesson.LATE, **lesson.CONSUMER}", "sent at its end"),
             ("{'waits.issue': 'in_flight(1)', **lesson.LATE, **lesson.EARLIEST}", "are still exposed"),

@@ -1,4 +1,4 @@
-"""Questions of `notebooks/lessons/7_overlap.ipynb`: collectives, their waits, and communication behind compute."""
+"""Questions of `notebooks/lessons/7_overlap.ipynb`: collectives, waits, and communication hidden behind compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LAYERS = ("up", "mix", "down")
 """The lesson's layers in the order in which they run."""
 EXPOSED = 1 / 3
-"""Share of the stock plan's exposed communication that may remain in an exercise."""
+"""Share of the stock plan's exposed communication that may stay exposed in a right answer."""
 SHORTER = 0.99
 """Ratio of new to old step time below which a step counts as shorter. Smaller differences are not significant."""
 
@@ -56,8 +56,8 @@ def issued_first(bench: Workbench) -> Predict:
         answer,
         one=True,
         wrong={
-            "up": "it is needed first, so it should be gathered first. But Thunder sorts gathers that wait for "
-            "nothing by the names of their parameters.",
+            "up": "it is needed first, so it should be gathered first. But if gathers depend on nothing, Thunder sorts "
+            "them by the names of their parameters.",
             "mix": "it is neither needed first nor first by name.",
             "down": "",
         },
@@ -93,8 +93,7 @@ def what_helps(bench: Workbench) -> Predict:
             "gradients": "without this change, all gradients are sent at the end of the backward. Nothing is left "
             "to compute then, so the communication is exposed.",
         },
-        why="Neither `late` nor `consumer` gains anything alone. A person who tries them one at a time gives up on "
-        "both.",
+        why="Neither `late` nor `consumer` gains anything alone. If you try them one at a time, you may discard both.",
     )
 
 
@@ -115,14 +114,13 @@ def _exposed_s(simulation: Simulation) -> str:
 def hidden(bench: Workbench) -> Exercise:
     """Ask for choices with which little of the communication is exposed."""
     return Exercise(
-        "Make choices with which at most a third of the communication that is exposed without choices stays exposed, "
-        "in simulation.",
+        "Make choices that reduce the simulated exposed communication to at most a third of stock's.",
         lambda choices: _simulate_choices(bench, choices),
         [
             Wrong(
                 lambda choices, tried: tried.now.order.inversions > 0,
-                "The weight that is needed first is still gathered last. Which setting controls the order in which "
-                "gathers are issued?",
+                "The gathers are still not issued in the order in which their weights are needed. Which setting "
+                "controls this order?",
             ),
             Wrong(
                 lambda choices, tried: tried.now.simulation.stall_s[0] > 0.5 * tried.stock.simulation.stall_s[0],
@@ -131,7 +129,7 @@ def hidden(bench: Workbench) -> Exercise:
             ),
             Wrong(
                 lambda choices, tried: tried.now.simulation.stall_s[1] > 0.5 * tried.stock.simulation.stall_s[1],
-                "The forward is right. But the backward's gradients are all still sent at its end.",
+                "The forward is right, but all gradients are still sent at the end of the backward.",
             ),
             Wrong(
                 lambda choices, tried: (
@@ -140,7 +138,8 @@ def hidden(bench: Workbench) -> Exercise:
                 ),
                 lambda choices, tried: (
                     f"{_exposed_s(tried.now.simulation)} of {_exposed_s(tried.stock.simulation)} are still exposed. "
-                    "If fewer gathers are in flight, the compute stream waits a little for each of them."
+                    "Your choices limit the gathers in flight, so compute waits a little for each. Allow more in "
+                    "flight."
                 ),
             ),
         ],
@@ -163,7 +162,8 @@ def few_in_flight(bench: Workbench) -> Exercise:
 
     return Exercise(
         "A gathered weight takes memory as soon as its gather is issued. Make choices with which at most one "
-        "weight is in flight at any time, and the step is no longer than with your last answer.",
+        "weight is in flight at any time, and the step is no longer than with `late`, `consumer` and `earliest` "
+        "together.",
         lambda choices: _simulate_choices(bench, choices),
         [
             Wrong(
