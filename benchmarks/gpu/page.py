@@ -30,20 +30,21 @@ This page answers which checks `thunder-workbench gpu-check` makes on a GPU, and
 
 ```sh
 thunder-workbench gpu-check                    # 40 minutes at most; results in gpu-check/
-thunder-workbench gpu-check --minutes 10       # the same command resumes an interrupted check
+thunder-workbench gpu-check --minutes 10       # 10 minutes instead of 40
 thunder-workbench gpu-check --only main        # run one part
 thunder-workbench gpu-check --retry            # repeat failed and wrong steps
 thunder-workbench gpu-check --rehearse         # without a GPU: every part with small shapes, on the CPU or planned
 thunder-workbench gpu-check --slot 13          # a short slot: the questions without an answer; results in gpu-slot/
 ```
 
-The check needs no network and no browser. The most informative steps of each part run first. Each part runs in
-processes of its own, with a time limit. The result of each step is written to `PART.jsonl` at once; `gpu-check.json`
-and `gpu-check.md` are written after each part. If a step crashes or hangs, it is reported and the next step starts. A
-step is wrong, for example, if results differ from those of unmodified Thunder, if a predicted peak differs by more than
-3 % from the measured peak (1 % in a short slot), or if less than 95 % of the compile time is attributed to stages and
-fusions. If a step failed or is wrong, the exit status is 1. The result of each step has a field `spent`. It divides the
-step's duration into: the start of its processes, imports, opening programs, compiling, measuring, and other.
+The check needs no network and no browser. First, the most informative steps of all parts run; then the rest. To resume
+an interrupted check, repeat its command. Each part runs in processes of its own, with a time limit. The result of each
+step is written to `PART.jsonl` at once; `gpu-check.json` and `gpu-check.md` are written after each part. If a step
+crashes or hangs, it is reported and the next step starts. A step is wrong, for example, if results differ from those of
+unmodified Thunder, if a predicted peak differs by more than 3 % from the measured peak (1 % in a short slot), or if
+less than 95 % of the compile time is attributed to stages and fusions. The exit status is 1 if a step failed or is
+wrong. The result of each step has a field `spent`. It divides the step's duration into: the start of its processes,
+imports, opening programs, compiling, measuring, and other.
 
 | part | what it does | at most |
 |---|---|---|
@@ -53,16 +54,15 @@ QUEUE = """\
 ## A short slot
 
 `--slot MINUTES` asks a queue of questions, the most valuable first. The time counts from the start of the command. Each
-step of a question has at most {limit_s:g} seconds, and a step begins only if the rest of the slot is as long as the
-step's limit. `gpu-check.json` in the folder of the results is written after each step, and lists the steps that are
-left.
+step of a question has at most {limit_s:g} seconds, and a step begins only if at least its time limit is left of the
+slot. `gpu-check.json` in the folder of the results is written after each step, and lists the steps that are left.
 
 Steps that a slot on the same machine has answered before are left out. The command looks for these answers in
 `benchmarks/results/MACHINE/`. After each slot, copy its `gpu-check.json` there under a new name, such as `slot-1.json`.
 A step that failed or is wrong counts as answered; `--retry` asks it again. Predictions were written down before the
-first slot that can measure them: each row of `benchmarks/results/gpu_predictions.csv` names the step and the figure
-with which the prediction is compared. Predictions that depend on the memory or rates of a GPU exist for the H100 and
-the H200. With `--rehearse`, the first step of each question runs on the CPU.
+first slot that can measure them: each row of `benchmarks/results/gpu_predictions.csv` that a step measures names the
+step, and the figure with which the prediction is compared. Predictions that depend on the memory or rates of a GPU
+exist for the H100 and the H200. With `--rehearse`, the first step of each question runs on the CPU.
 
 | question | |
 |---|---|

@@ -26,14 +26,16 @@ PARTS = (
     CheckPart(
         name="main",
         title="The main job",
-        does="Plans, runs and cancels llama; compares results and the predicted peak; counts memory samples.",
+        does="Plans, runs and cancels llama; compares results with those of unmodified Thunder, and the predicted "
+        "with the measured peak; counts memory samples.",
         limit_s=420,
         module=f"{_MODULE}.main_job",
     ),
     CheckPart(
         name="choices",
         title="Every lever, at random",
-        does="Compares the results of 300 random sets of choices, for built-in and random programs.",
+        does="Compares the results of 300 random sets of choices with those of unmodified Thunder, for built-in and "
+        "random programs.",
         limit_s=720,
         module=f"{_MODULE}.choices",
     ),
