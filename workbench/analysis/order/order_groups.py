@@ -1,4 +1,4 @@
-"""Find groups of statements that the lever `order` can move separately, within the forward or the backward."""
+"""Find groups of statements of the forward or the backward. The lever `order` can move each group independently."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recomputed_by_layer(graph: Graph, half: StatementReads) -> dict[str, list[in
 
 
 def gradient_statements(graph: Graph, half: HalfStep) -> list[int]:
-    """Return the statements that contribute to one statement that returns a gradient, and to no other result."""
+    """Return the statements on which exactly one final statement depends, if that one returns a gradient."""
     flags, makes = graph.values.flags, graph.statements.outputs
     gives = [bool((flags[makes[row]] & ValueFlag.GRADIENT).any()) for row in half.rows]
     return [place for place, ends in enumerate(_ends(graph, half)) if len(ends) == 1 and gives[min(ends)]]

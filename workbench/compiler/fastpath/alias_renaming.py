@@ -1,12 +1,13 @@
-"""Faster renaming of values that are written in place. The resulting traces are among those that Thunder can make.
+"""Faster renaming of values that are written in place. Names may differ, but Thunder could have chosen them.
 
-Each write gives new names to all views of the written memory. For each reader of a value, Thunder follows the value's
-names from the first to the last. Therefore, for a loop that writes row by row, Thunder's time grows with the cube of
-the number of rows. Here, tables map each name directly to the first and the latest name of its value.
+Each statement that writes, views or reads written memory gives new names to the values in this memory. For each reader
+of a value, Thunder follows the value's names from the first to the last. Therefore, for a loop that writes row by row,
+Thunder's time grows with the cube of the number of rows. Here, tables map each name directly to the first and the
+latest name of its value.
 
 Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED. Therefore Thunder's names differ
-between processes, and between layers with equal writes. Here, views are named in order of their first appearance in the
-program. Thunder's set order can happen to be this order, so the traces stay valid Thunder traces.
+between processes and, in one process, between layers with equal writes. Here, views are named in order of their first
+appearance in the program. Thunder's set order can happen to be this order, so the traces stay valid Thunder traces.
 """
 
 from __future__ import annotations
@@ -77,11 +78,13 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
 
 
 def _inputs_by_memory(trace: Any, groups: list[list[int]]) -> list[set[Any]]:
-    """Return the inputs of each storage, and mark the statements that read another input in unmodified Thunder.
+    """Return the inputs of each storage, and mark statements.
 
-    Thunder compiles for the storages of inputs, not for their places in a storage. A later call can have other places.
-    Therefore, each input of a storage may overlap each other input. Thunder instead reads the first input of a storage
-    for all inputs with as many elements. It also groups all empty tensors, because all of them have the null address.
+    For a marked statement, unmodified Thunder would read a different input than the program does.
+
+    A compiled program assumes which inputs share a storage, not where they lie in it. Therefore, any two inputs of a
+    storage may overlap. Unmodified Thunder instead reads the first input of a storage for all inputs of that storage
+    with the same number of elements. It also groups all empty tensors, because all of them have the null address.
     """
     arguments, _ = tree_flatten((trace.args, trace.kwargs))
     found = []

@@ -51,7 +51,7 @@ class Ranks:
 
 
 def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks | None:
-    """Check and return the ranks that the user requested. Return None if one process runs the whole program.
+    """Check and return the ranks that the user requested. Return None if no method of sharing is given.
 
     Any number of ranks can shard a parameter, because Thunder pads the parameter's first dimension to a multiple of the
     number of ranks.
@@ -106,7 +106,8 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
     if ranks.parallel == "tensor":
         return (tensor_parallel.TensorParallel(device, group),)
     if ranks.parallel in SHARDED:
-        # Thunder no longer reads its flag for ZeRO-3. Instead, the lever `saved` makes the backward gather parameters.
+        # Thunder no longer reads its flag for ZeRO-3. Instead, the lever `saved` makes the backward gather the
+        # parameters again.
         return (FSDPTransform(device=device, process_group=group),)
     # Thunder requires a bucket size. 25 MB is the default of `thunder.distributed.ddp`.
     return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)

@@ -26,12 +26,11 @@ OUTPUT_BYTES = 1 << 18
 """Maximum number of bytes of a worker's output that are stored. If there are more, the last bytes are stored."""
 
 ALIVE_LISTED = 200
-"""Maximum number of values that are stored, of all values that are alive at the predicted or measured peak memory. The
-largest values are stored.
+"""Of the values alive at the predicted or measured peak memory, at most this many are stored: the largest.
 """
 
 FORMAT_VERSION = 1
-"""Version of the file format. Increase it with each change that makes an older version misread a request."""
+"""Version of the file format. Increase it with each change that makes an older workbench misread a request."""
 
 MOST_RANKS = 1 << 16
 """Maximum number of ranks. A request with a larger number is damaged."""
@@ -65,7 +64,7 @@ class RunOptions:
         timed in any case.
     memory_interval_s : float
         Interval between samples of the memory in use. While a compiler holds the interpreter's lock, a few samples are
-        late. With the default interval there are nevertheless 20 samples a second.
+        late. The default aims at 20 samples a second, with a little room for late samples.
     measure_peak : bool
         Whether to measure the memory of a step and of its statements by allocation events.
     clocks : bool
@@ -127,7 +126,7 @@ class RunRequest:
         `workbench.analysis.memory.multi_graph_memory`.
     predicted_alive : list of dict
         Values that are alive at the plan's predicted peak memory, largest first, at most `ALIVE_LISTED`: ``bytes``,
-        ``value``, and the ``statement`` that makes it (-1 for an argument) with its ``name`` and ``source``.
+        ``value``, the ``statement`` that makes it (-1 for an argument), and that statement's ``name`` and ``source``.
     variants : dict of str to str, optional
         Variants whose steps are timed interleaved with the run's own steps: each variant's name, with the text of a
         config, or None for unmodified Thunder.
@@ -137,9 +136,10 @@ class RunRequest:
     parallel : str
         Method by which the ranks share the program, as in `workbench.open`; empty for a run of one process.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method of the program. The accuracy check compiles its references by this method first.
+        Capture method of the program. For its reference, the accuracy check tries this method first, and the other
+        one if the result is unusable. It tries at most one method if the program is in parts or draws random numbers.
     draws_differ : list of str
-        Texts of those corrections of the plan that change random draws. Unmodified Thunder makes these draws wrongly,
+        The plan's corrections that change random draws, as texts. Unmodified Thunder makes these draws wrongly,
         so its draws differ from the run's draws.
     """
 
