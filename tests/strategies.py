@@ -34,7 +34,7 @@ INPUT_SEED = 17
 PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET = "plain", "transposed", "every second", "offset"
 LAYOUTS = (PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET)
 WIDE = ("float32", "float16", "bfloat16")
-"""Floating data types that are replaced by float64 to compute a reference in double precision."""
+"""Floating-point types. To compute a reference in double precision, float64 replaces them."""
 
 
 class Masks:
@@ -211,7 +211,7 @@ class _Growing:
         return names
 
     def run(self, line: str) -> bool:
-        """Run a line. Add the line unless PyTorch refuses it, or a value is empty, too large or not finite after it.
+        """Run a line. Add it unless PyTorch refuses it, or it makes a value that is empty, too large or not finite.
 
         Return whether the line was added.
         """
@@ -233,7 +233,7 @@ def _finite(value: torch.Tensor) -> bool:
 
 
 def _one(grow: _Growing, expression: str) -> str | None:
-    """Run a line that gives an expression a new name. Return the name, or None if the line was not added."""
+    """Run a line that assigns an expression to a new name. Return the name, or None if the line was not added."""
     (name,) = grow.fresh()
     return name if grow.run(f"{name} = {expression}") else None
 
@@ -377,7 +377,7 @@ VIEWS = (
 
 
 def _view_of(grow: _Growing, name: str) -> str:
-    """Return a random expression that is a view of `name`."""
+    """Return a random expression that usually is a view of `name`."""
     shape = grow.values[name].shape
     forms = list(VIEWS)
     if len(shape) == 1:
@@ -499,7 +499,7 @@ def _writes(grow: _Growing) -> None:
 
 
 def _scalar(grow: _Growing) -> None:
-    """Try to add a line that combines a zero-dimensional value with another value, with or without a gradient."""
+    """Try to add a line that combines a zero-dimensional value, with or without a gradient, with another value."""
     forms = (
         *("{0} * {1}", "{1} * {0}", "{0} + {1}", "{1} - {0}", "{0} / ({1} ** 2 + 1.0)", "{1} / ({0} ** 2 + 1.0)"),
         *("torch.where({0} > {1}, {0}, {1})", "torch.where({1} > 0, {0}, {0} * 0.5)", "torch.maximum({0}, {1})"),

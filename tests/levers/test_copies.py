@@ -68,7 +68,7 @@ def reads_before_a_write_through_views(a: torch.Tensor, b: torch.Tensor) -> torc
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_if_a_write_through_views_follows_a_read_the_value_is_not_recomputed_after_the_write() -> None:
+def test_if_a_write_through_views_follows_a_read_the_read_value_is_not_recomputed_after_the_write() -> None:
     arguments = torch.rand(4, 4), torch.rand(4, 4)
     bench = workbench.open(reads_before_a_write_through_views, *arguments, device="cpu", executor="torchcompile")
     (site,) = bench.sites("copies")[-1:]
@@ -212,7 +212,7 @@ WRITES = {
 }
 """Programs that write in place. Each has the list of its copies that stay out of regions."""
 COMPILED = (swapped_with_zeros, swapped_with_ones, swapped_with_cat, handed_on, shifted_in_place, returned_old)
-"""Programs for which plain ``torch.compile`` gives wrong results. Each has another cause."""
+"""Programs for which plain ``torch.compile`` gives wrong results, each for a different cause."""
 
 
 def four(seed: int) -> list[torch.Tensor]:

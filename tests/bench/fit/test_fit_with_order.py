@@ -1,4 +1,4 @@
-"""A fit that may also reorder statements and collectives keeps its limit. Reordering never makes the step longer."""
+"""A fit that may also reorder statements and collectives keeps the peak under the limit. Steps never get longer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_more_kinds_of_choices_never_make_a_step_longer_or_the_least_peak_higher
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_fit_with_orders_finds_the_least_peak_and_most_faster_plans(wide: Workbench) -> None:
+def test_a_fit_finds_the_least_peak_and_most_plans_that_are_faster_than_in_stock_order(wide: Workbench) -> None:
     fitter = fitter_of(wide, *ORDERED)
     legal: dict[int, list[str]] = {}
     for storage, option in fitter.chooser.choices:
@@ -141,7 +141,7 @@ def test_a_fit_to_a_step_time_may_use_orders(bench: Workbench) -> None:
     assert plan.peak_bytes <= alone[1].peak_bytes
 
 
-def test_weighed_collectives_have_the_figures_of_their_plan(sharded: Workbench) -> None:
+def test_a_replanners_estimate_equals_the_figures_of_the_plan(sharded: Workbench) -> None:
     for choices in replanner.FEW:
         simulation, peak_bytes = replanner.weigh(sharded._captured, choices, sharded.machine)
         plan = sharded.plan_under(choices)
@@ -160,7 +160,7 @@ def test_moving_collectives_shortens_the_step(sharded: Workbench) -> None:
 
 
 @pytest.mark.slow
-def test_a_curve_has_a_line_for_each_kind(wide: Workbench) -> None:
+def test_a_curve_has_a_line_for_each_kind_of_choices(wide: Workbench) -> None:
     curve = wide.curve(points=3, using=ORDERED, each=True).wait()
     assert [line.using for line in curve.lines] == [ORDERED[:1], ORDERED[:2], ORDERED]
     assert [line.name for line in curve.lines] == ["recompute", "with offload", "with order"]
