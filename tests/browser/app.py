@@ -64,7 +64,7 @@ CONTENT = {"Curve and peak": "alive", "Runs": "experiments", "Worth it": "worth"
 
 
 def open_tab(lab: Lab, name: str, where: str = ".wb-app") -> None:
-    """Open a tab below the graph, and wait until it has content. For a name of a place, open only the place."""
+    """Open a tab below the graph, and wait until it has content. A name of a top-level tab opens only this tab."""
     place, tab = find(name)
     shown = lab.page.locator(where)
     shown.get_by_role("tab", name=place, exact=True).click()

@@ -95,7 +95,7 @@ def settle(lab: Lab) -> None:
 
 
 def measured(lab: Lab) -> tuple[int, int]:
-    """Choose the default options and open the place *Memory*. Return the bytes of the kernel and of the page then."""
+    """Choose the default options and open *Memory*. Return the bytes of the kernel and of the page then."""
     lab.kernel_eval(DEFAULTS)
     open_tab(lab, "Memory")
     settle(lab)

@@ -1,4 +1,4 @@
-"""Show the place Memory on a page without JupyterLab. Python code of the test answers the page's requests."""
+"""Show the top-level tab Memory on a page without JupyterLab. Python code of the test answers the page's requests."""
 
 from __future__ import annotations
 

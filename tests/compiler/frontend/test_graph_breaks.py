@@ -502,7 +502,7 @@ def test_python_code_between_graphs_may_use_an_absent_gpu() -> None:
 
 
 def test_the_app_of_parts_refuses_an_unknown_place(mysterious: PartsBench) -> None:
-    with pytest.raises(ChoiceError, match="the app has no place or tab 'fitt'"):
+    with pytest.raises(ChoiceError, match="the app has no tab 'fitt'"):
         PartsApp(mysterious, place="fitt")
 
 

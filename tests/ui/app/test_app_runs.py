@@ -283,10 +283,10 @@ def test_the_timeline_separates_one_real_step_from_medians_over_steps():
 @pytest.mark.parametrize(
     ("one_step_s", "step_s", "words"),
     [
-        (0.117, 0.00934, "shown is one step with clocks, 117 ms: 12.5 times the median, so not typical"),
-        (0.004, 0.00934, "shown is one step with clocks, 4 ms: 0.43 times the median, so not typical"),
-        (0.0101, 0.00934, "shown is one step with clocks, 10.1 ms. "),
-        (0.9, None, "shown is one step with clocks, 900 ms: 3.0 times the median, so not typical"),
+        (0.117, 0.00934, "the lanes show one step with clocks, 117 ms: 12.5 times the median, so not typical"),
+        (0.004, 0.00934, "the lanes show one step with clocks, 4 ms: 0.43 times the median, so not typical"),
+        (0.0101, 0.00934, "the lanes show one step with clocks, 10.1 ms. "),
+        (0.9, None, "the lanes show one step with clocks, 900 ms: 3.0 times the median, so not typical"),
     ],
 )
 def test_the_timeline_says_whether_the_drawn_step_is_typical(one_step_s, step_s, words):
@@ -403,7 +403,7 @@ def test_runs_are_compared_with_the_pinned_run_in_the_app(bench, tmp_path, monke
     app = App(bench)
     until(lambda: len(app.experiments.content["rows"]) == 2)
     app.experiments._receive({"type": "compare"})
-    assert "nothing is pinned" in app.controls.content["message"]["text"]
+    assert "no run is pinned" in app.controls.content["message"]["text"]
     app.experiments._receive({"type": "pin", "folder": str(tmp_path / "a"), "pinned": True})
     until(lambda: app.experiments.pinned is not None)
     app.experiments._receive({"type": "compare"})

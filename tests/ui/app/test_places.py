@@ -42,7 +42,7 @@ def test_current_and_earlier_names_of_tabs_and_places_are_found():
     assert find("collectives") == Target("Time", "Timeline")
     assert find("memory") == Target("Memory")
     assert {find(title).place for title in EARLIER} == set(PLACES)
-    with pytest.raises(ChoiceError, match=r"no place or tab 'fitt'; it has Memory \(Curve and peak\), Time"):
+    with pytest.raises(ChoiceError, match=r"no tab 'fitt'; it has Memory \(Curve and peak\), Time"):
         find("fitt")
 
 
@@ -53,10 +53,10 @@ def test_a_deep_link_opens_a_tab_and_a_wrong_name_shows_no_app(bench):
     app._on_message({"type": "place", "name": "passes"})
     assert (app.places.place, app.places.tab) == ("Program", "Passes")
     app._on_message({"type": "place", "name": "nowhere"})
-    assert "no place or tab 'nowhere'" in app.controls.content["message"]["text"]
+    assert "no tab 'nowhere'" in app.controls.content["message"]["text"]
     assert app.places.tab == "Passes"
     app.close()
-    with pytest.raises(ChoiceError, match="no place or tab"):
+    with pytest.raises(ChoiceError, match="the app has no tab"):
         bench.show("fitt")
 
 

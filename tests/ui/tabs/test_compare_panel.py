@@ -75,7 +75,7 @@ def test_differing_statements_come_first_if_there_are_many(
 
 def test_missing_plans_are_reported(mlp_bench: Workbench, tmp_path: Path) -> None:
     fresh = ComparePanel(mlp_bench)
-    with pytest.raises(RunError, match="nothing is side by side"):
+    with pytest.raises(RunError, match="nothing was compared yet"):
         fresh.write(str(tmp_path / "page.html"))
     key = fresh.keep()
     fresh.forget(key)

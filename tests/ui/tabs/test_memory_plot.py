@@ -1,4 +1,4 @@
-"""In a browser, the place Memory gets only the points of a curve that it can show, and more points after a zoom."""
+"""In a browser, the top-level tab Memory gets only the points that it can show, and more after a zoom."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class App:
     tab : bool
         Whether to open the app also in a tab of the page.
     place : str
-        Name of the place or tab below the graph that is open first; see `workbench.ui.app.places.find`.
+        Name of the tab, or top-level tab, below the graph that is open first; see `workbench.ui.app.places.find`.
     on_run_news : callable, optional
         Called when the shown run has made progress.
 

@@ -27,7 +27,7 @@ class PartsApp:
     tab : bool
         Whether to open the app also in a tab of the page.
     place : str
-        Name of the place or tab that is open first in the app of each part.
+        Name of the tab, or top-level tab, that is open first in the app of each part.
 
     Attributes
     ----------

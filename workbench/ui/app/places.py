@@ -1,4 +1,4 @@
-"""`Places`: the area below the graph. It has five places, and each place has tabs."""
+"""`Places`: the area below the graph. It has five top-level tabs, called places, and each place has tabs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
 
 def find(name: str) -> Target:
-    """Return the place or tab that is called `name`, in upper or lower case. Raise `ChoiceError` if there is none."""
+    """Return the place or tab with the title `name`, in upper or lower case. Raise `ChoiceError` if there is none."""
     asked = str(name).strip().casefold()
     asked = _OTHER_NAMES.get(asked, asked).casefold()
     for place, tabs in PLACES.items():
@@ -45,7 +45,7 @@ def find(name: str) -> Target:
             if tab.casefold() == asked:
                 return Target(place, tab)
     legal = ", ".join(f"{place} ({', '.join(tabs)})" for place, tabs in PLACES.items())
-    raise ChoiceError(f"the app has no place or tab {short_repr(name)}; it has {legal}")
+    raise ChoiceError(f"the app has no tab {short_repr(name)}; it has {legal}")
 
 
 class Tab(NamedTuple):

@@ -1,4 +1,4 @@
-"""Comparison of the selected plans and runs in the place Experiments; see `workbench.bench.report.comparison`."""
+"""Compare selected plans and runs, in the top-level tab Experiments; see `workbench.bench.report.comparison`."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ComparePanel:
             If the page cannot be written.
         """
         if self.found is None:
-            raise RunError("nothing is side by side: tick two plans or runs, and press Put side by side")
+            raise RunError("nothing was compared yet: tick two plans or runs, and press Put side by side")
         return self.found.write(path)
 
     def _plan(self, key: str) -> Plan:

@@ -1,4 +1,4 @@
-"""The place Experiments: a program's runs on disk, to compare, pin, rename, annotate and delete."""
+"""The top-level tab Experiments: a program's runs on disk, to compare, pin, rename, annotate and delete."""
 
 from __future__ import annotations
 
@@ -170,10 +170,10 @@ class Experiments(Panel):
     def _compare(self) -> None:
         """Compare the newest finished runs with the pinned run."""
         if self.pinned is None:
-            raise RunError("nothing is pinned: pin the run that the others are to be compared with")
+            raise RunError("no run is pinned: pin the run with which to compare the others")
         folders = [row["folder"] for row in self.content["rows"] if not row["pinned"] and row["state"] == "done"]
         if not folders:
-            raise RunError("there is no other run that is done")
+            raise RunError("no other run has finished")
         found = compare_runs(self.pinned, *(follow_run.follow(Path(folder)) for folder in folders[:_MOST_COMPARED]))
         more = len(folders) - _MOST_COMPARED
         words = f"Compared with {found.base}; {found.words}" + (f" The newest {_MOST_COMPARED} runs." * (more > 0))

@@ -281,7 +281,7 @@ class CurvePlot(Panel):
         sources: dict[str, dict[str, list[Any]]] = {
             **{name: below.get(name, _points(())) for name in _ADDING},
             "points": _points(lines[-1].points if lines else ()),
-            "now": _marks([("the plan in force, predicted", *current)] if current is not None else []),
+            "now": _marks([("the current plan, predicted", *current)] if current is not None else []),
             "measured": _marks([(f"{name}, measured", peak, step_s) for name, peak, step_s in measured]),
         }
         found = [(x, y) for name in sources if name != "measured" for x, y in _pairs(sources[name])]

@@ -179,7 +179,7 @@ class MemoryTab(Panel):
                 "label": {"value": f"{_shorten_name(baseline.name)}, predicted"},
             },
             "statements": {"start": 0, "end": end},
-            "statements axis": {"axis_label": f"{_STATEMENTS}{'; what was measured is stretched' if other else ''}"},
+            "statements axis": {"axis_label": f"{_STATEMENTS}{'; the measured curve is stretched' if other else ''}"},
             "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
             "time": {"start": 0, "end": time_end},
             "time axis": {

@@ -178,7 +178,7 @@ def first_content(ranks: int, cannot_run: str) -> dict[str, Any]:
 
 def _one_step_words(one_step_s: float, median_s: float) -> str:
     """Describe the drawn step. If its duration is far from the median, say that it is not typical, and by how much."""
-    words = f"shown is one step with clocks, {human_seconds(one_step_s)}"
+    words = f"the lanes show one step with clocks, {human_seconds(one_step_s)}"
     ratio = one_step_s / median_s if median_s > 0 else 1.0
     if 1 / _TYPICAL <= ratio <= _TYPICAL:
         return words
@@ -189,7 +189,7 @@ def clocks_words(times: StatementTimes) -> str:
     """Describe how much time the clocks between statements add to a step, or say that this time is within noise."""
     interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
     if times.overhead_low <= 0 <= times.overhead_high:
-        return f"what the clocks add is within noise ({interval})"
+        return f"the time that the clocks add is within noise ({interval})"
     return f"the clocks add {human_share(times.overhead)} to a step ({interval})"
 
 
