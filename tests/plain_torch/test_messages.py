@@ -138,7 +138,7 @@ def test_the_file_lists_what_is_left_out_and_its_helper_has_at_most_150_lines_of
 ) -> None:
     text = bench().export(tmp_path / "choices.py", target=target).read_text()
     assert '("", "silu", 0): "recompute",' in text
-    assert "- saved:norm/layer_norm>rsqrt=recompute: it is inside of layer_norm, which Thunder takes apart and" in text
+    assert "- saved:norm/layer_norm>rsqrt=recompute: it is a part of layer_norm, which Thunder decomposes and" in text
     helper = text[text.index(torch_file.HELPER) :]
     assert sum(bool(line.strip()) for line in helper.splitlines()) <= 150
     assert "workbench." not in text.partition(torch_file.HELPER)[2]

@@ -181,7 +181,7 @@ def test_a_limit_below_the_fewest_compilations_is_refused_and_the_fewest_are_nam
     bench: Workbench, table: Cuts
 ) -> None:
     fewest = min(cut.compilations for cut in table)
-    words = f"no plan of llama with {fewest - 1} compilations or less was found; the least number is {fewest}$"
+    words = f"no plan of llama with {fewest - 1} compilations or fewer was found; the least number is {fewest}$"
     with pytest.raises(PlanError, match=words):
         bench.fit(compilations=fewest - 1)
     bench.choose({"remat.preset": "off"})

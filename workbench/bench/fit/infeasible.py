@@ -107,7 +107,7 @@ def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> A
 def too_few_compilations(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
     """Return the error for the case that every plan compiles too many fusions. The message names the least number."""
     within = "" if limit_bytes is None else f" and a peak of {human_bytes(limit_bytes)} or less"
-    message = f"no plan of {bench.program.name} with {compilations} compilations or less{within} was found"
+    message = f"no plan of {bench.program.name} with {compilations} compilations or fewer{within} was found"
     by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.pinned)
     beside = " (keeping the choices made by hand)" if by_hand else ""
     return Unmet(f"{message}; the least number is {fewest}{beside}", (0, fewest))

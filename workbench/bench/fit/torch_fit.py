@@ -111,7 +111,7 @@ class TorchFit:
 
 
 class TorchFitter:
-    """Finds choices for one limit after another. Sets of saved values and their predictions are kept.
+    """Finds choices for one limit after another. Sets of saved values and their predictions are cached.
 
     The saved bytes fall from set to set. The time rises from the second set on. Peaks of a few sets are predicted
     first. A bisection then finds a set whose predicted peak is within the limit, while the set before it is not. The

@@ -131,7 +131,7 @@ class CheckedFigure:
 
     @property
     def ok(self) -> bool:
-        """Whether the figure is within its limit. A figure that is None now or in the baseline is always within."""
+        """Whether the figure is within its limit. True if the figure is None now or in the baseline."""
         return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
 
     def line(self) -> str:

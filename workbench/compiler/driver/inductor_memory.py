@@ -150,8 +150,8 @@ class StepMemory:
 def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
     """Run the generated forward and backward on fake tensors, and count what they allocate.
 
-    The caller holds the outputs until the backward ends. Autograd holds a dense gradient of each output. Leaves have no
-    gradient before.
+    The caller holds the outputs until the backward ends. Autograd holds a dense gradient of each output. Before the
+    step, leaves have no gradient.
     """
     memory = _WrapperMemory()
     forward_call, backward_call = (code.makers[is_backward]() for is_backward in (False, True))

@@ -75,7 +75,7 @@ def torch_choices(captured: Capture, choices: Mapping[str, str]) -> TorchChoices
     sites: dict[Key, str] = {}
     for place, key in keys.items():
         if key in sites:
-            left_out[_SAVED + place] = f"{sites[key]} is made by the same operator of PyTorch"
+            left_out[_SAVED + place] = f"the same operator of PyTorch also computes {sites[key]}"
         else:
             sites[key] = _SAVED + place
     return TorchChoices({key: wanted[id] for key, id in sites.items()}, sites, left_out)
@@ -91,7 +91,7 @@ def compile(config: Config, model: Callable[..., Any], options: Mapping[str, Any
 
 
 def checkpoint(config: Config, model: torch.nn.Module) -> torch.nn.Module:
-    """Let the backward of an eager module recompute what a config chooses; see `Config.checkpoint`."""
+    """Make the backward of an eager module recompute the values that a config says; see `Config.checkpoint`."""
     from workbench.plain_torch import eager
 
     _check_ranks(config)

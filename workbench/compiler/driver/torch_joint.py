@@ -1,4 +1,4 @@
-"""Read the joint graph that `torch.compile` divides: its forward values, what they cost, and the keys of operators."""
+"""Read the joint graph that `torch.compile` divides: its forward values, their costs, and the keys of operators."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from workbench.plain_torch.operators import Key, Operators
 
 _ATTENTION = "attention"
 _FUSED = 0.25
-"""Share of the time to write its output that an operator without matmuls takes. Inductor fuses most of them."""
+"""An operator without matmuls is estimated to take this share of the time to write its output, because Inductor fuses
+most of these operators.
+"""
 _SMALL = 1000
 """A value gets no choice if all values together have over this many times its bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class JointStep:
-    """The forward values of a joint graph, and the names that choices have for them.
+    """The forward values of a joint graph, and the keys by which choices name them.
 
     Attributes
     ----------
@@ -96,7 +98,7 @@ def read_joint(
     returned = [leaf for leaf in tree_leaves(graph.find_nodes(op="output")[0].args) if isinstance(leaf, torch.fx.Node)]
     kept = {owner.get(node, node) for node in returned[:outputs]}
     before = set[torch.fx.Node]()
-    for node in reversed(graph.nodes):  # what the forward computes for its outputs
+    for node in reversed(graph.nodes):  # the nodes that the forward's outputs need
         if node in kept or node in returned[:outputs] or any(user in before for user in node.users):
             before |= {node} - backward
     read = {owner[node] for other in backward for node in other.all_input_nodes if node in owner}

@@ -73,7 +73,7 @@ def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], d
             reasons[id] = "no statement of the program makes it"
         elif place.rest and result[place.origin] != storages.get(value):
             symbol = context.origins[place.origin].symbol
-            reasons[id] = f"it is inside of {symbol}, which Thunder takes apart and PyTorch does not"
+            reasons[id] = f"it is a part of {symbol}, which Thunder decomposes and PyTorch does not"
         elif place.origin not in key_of:
             symbol = context.origins[place.origin].symbol
             reasons[id] = f"PyTorch's graph has no operator {symbol} on this line, or not as many as Thunder"

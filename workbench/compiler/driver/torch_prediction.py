@@ -133,7 +133,7 @@ def predict_and_read(
         step = predict_step(code, made[-1].divided)
     except Exception as error:  # PyTorch's code may fail on fake tensors in any way, and an export must not
         reason = f"{type(error).__name__}: {one_line(str(error))}"
-        raise PlanError(f"the code that PyTorch generates for {program.name} cannot be rehearsed: {reason}") from error
+        raise PlanError(f"PyTorch's generated code for {program.name} fails on fake tensors: {reason}") from error
     baseline = {tensor.untyped_storage()._cdata: storage_bytes(tensor) for tensor in held}
     messages = tuple(str(warning.message) for warning in told if "is not applied" in str(warning.message))
     peak_bytes = sum(baseline.values()) + step.peak_bytes
