@@ -1,11 +1,11 @@
-# make lab    set everything up and open JupyterLab on a copy of the quickstart notebook
-# make test   set everything up and run the tests, those in a browser included
-# make long   run those that take long, further cases, and those that draw with more examples; CI does an eighth
-# make quick  run the tests that take no browser, no worker process and no compiler, with what is set up
+# make lab    install everything and open JupyterLab on a copy of the quickstart notebook
+# make test   install everything and run the tests, browser tests included
+# make long   run the longest tests, further cases of many tests, and more random examples; CI runs an eighth of them
+# make quick  run the tests without a browser, worker process or compiler; install nothing
 #
-# All but `make quick` begin with `make setup`, which makes .venv and does nothing the second time. TORCH=2.12 chooses
-# another PyTorch, with the versions of constraints/torch-2.12.txt, in an environment of its own, .venv-2.12. CPU=1 chooses
-# PyTorch's CPU build, which has no CUDA libraries and no nvFuser, in .venv-cpu.
+# All of these but `make quick` begin with `make setup`, which makes .venv and does nothing the second time. TORCH=2.12
+# chooses another PyTorch, with the versions of constraints/torch-2.12.txt, in a separate environment, .venv-2.12. CPU=1
+# chooses PyTorch's CPU build, which has no CUDA libraries and no nvFuser, in .venv-cpu.
 
 # The tested PyTorch that `make setup` installs. Its environment is .venv.
 DEFAULT_TORCH := 2.10
@@ -16,21 +16,21 @@ CPU ?=
 CPU_BUILD := $(filter 1,$(CPU))
 OTHER_TORCH := $(filter-out $(DEFAULT_TORCH),$(TORCH))
 VENV := .venv$(if $(OTHER_TORCH),-$(TORCH))$(if $(CPU_BUILD),-cpu)
-# With nvFuser where there is a wheel of it for this PyTorch.
+# Include nvFuser if there is an nvFuser wheel for this PyTorch.
 EXTRAS = lab,$(if $(CPU_BUILD),,$(shell grep -qs '^nvfuser-' $(CONSTRAINTS) && echo nvfuser,))test
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.workbench-setup
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# JupyterLab refuses root without being told; in a container there is often nobody else.
+# By default, JupyterLab refuses to run as root. A container often has no other user.
 ALLOW_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 LAB_ARGS ?=
 TESTS ?=
 PYTEST_ARGS ?=
 GPU_ARGS ?=
 NAMES ?=
-# Processes that share the tests, as tests/distribution.py says: on two cores as many as there are.
+# Number of processes that share the tests; see tests/distribution.py. Two processes suit two cores.
 TEST_WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-reorder
 
@@ -39,26 +39,26 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-r
 help:
 	@echo "make lab     JupyterLab on a copy of the quickstart  (LAB_ARGS=... for jupyter lab)"
 	@echo "make test    the tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
-	@echo "make long    those that take long, further cases     (likewise; CI does an eighth)"
-	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing, but for another TORCH)"
+	@echo "make long    the longest tests, and further cases    (likewise; CI runs an eighth)"
+	@echo "make quick   tests without browser, worker, compiler (likewise; installs nothing, except for another TORCH)"
 	@echo "               with TORCH=2.12, tests run with that PyTorch, in .venv-2.12   (constraints/ has the versions)"
 	@echo "               with CPU=1, PyTorch's CPU build, in .venv-cpu"
-	@echo "make gpu-check  all there is to learn about a GPU   (GPU_ARGS=... for thunder-workbench gpu-check)"
+	@echo "make gpu-check  checks and measurements on a GPU    (GPU_ARGS=... for thunder-workbench gpu-check)"
 	@echo "make lint    ruff and mypy"
-	@echo "make format  what ruff can mend, mended"
+	@echo "make format  let ruff fix and format the code"
 	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
-	@echo "make notebooks   run those of notebooks/sources and write them with outputs   (NAMES=... for some)"
-	@echo "make extensions  build widgets and JupyterLab extensions anew (needs Node; what is built is in the repository)"
+	@echo "make notebooks   run notebooks/sources, and write the notebooks with outputs   (NAMES=... for some)"
+	@echo "make extensions  rebuild widgets and JupyterLab extensions (needs Node; the repository has built files)"
 	@echo "make docs    docs/ as pages in build/docs; a warning or a broken link is an error"
-	@echo "make setup   only .venv"
+	@echo "make setup   make .venv only"
 	@echo "make clean   remove .venv                            (or the environment of TORCH=..., CPU=1)"
 
 setup: $(STAMP)
 
-# `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it. Without uv,
-# pip installs uv into the environment, because uv takes seconds where pip takes minutes; without that, pip does it all.
-# uv takes the python3.12 on the PATH, and downloads one only if there is none. With CPU=1 only uv will do, which finds
-# the CPU builds. The installation copies the extensions' bundles.
+# Use `uv --version`, not `command -v uv`: the PATH may have a version manager's shim although uv is not installed. If uv
+# is missing, pip installs it into the environment, because uv takes seconds and pip takes minutes. If that fails, pip
+# installs everything. uv takes the python3.12 on the PATH, and downloads one only if there is none. CPU=1 needs uv, which
+# finds the CPU builds. The installation copies the extensions' bundles.
 $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
 	echo "make setup: PyTorch $(if $(CPU_BUILD),without,and its) CUDA libraries$(if $(CPU_BUILD),, take 6 to 9 GB) in $(VENV)"; \
@@ -83,8 +83,8 @@ constraints/torch-%.txt:
 	@echo "TORCH=$*: legal: $(patsubst constraints/torch-%.txt,%,$(wildcard constraints/torch-*.txt)), which have a file in constraints/" >&2
 	@exit 1
 
-# Copies in a folder that git ignores: what one does in them, and what they write beside themselves, leaves the checkout
-# as it was. A copy that is there stays as it is.
+# Copy the notebooks to a folder that git ignores, so that changes of the copies, and files that they write, do not
+# change the checkout. An existing copy is not replaced.
 COPIES := playground
 
 copies:
@@ -93,7 +93,7 @@ copies:
 	    copy="$(COPIES)/$${notebook#notebooks/}"; [ -e "$$copy" ] || cp "$$notebook" "$$copy"; \
 	done
 
-# As the address and not as an argument: the address that is printed then opens the notebook as well.
+# Give the notebook as the default address, not as an argument, so that the printed address also opens the notebook.
 lab: setup copies
 	$(BIN)/jupyter-lab $(ALLOW_ROOT) --LabApp.default_url=/lab/tree/$(COPIES)/quickstart.ipynb $(LAB_ARGS)
 
@@ -103,12 +103,12 @@ test: setup browser
 long: setup browser
 	HYPOTHESIS_PROFILE=long $(PYTEST) -m "long or drawn" $(PYTEST_ARGS) $(TESTS)
 
-# The environment of another PyTorch is set up first, as nothing else makes it.
+# For another PyTorch, make its environment first, because no other target makes it.
 quick: $(if $(OTHER_TORCH)$(CPU_BUILD),setup)
 	@[ -x $(BIN)/python ] || { echo "make quick: no $(VENV); make setup makes it" >&2; exit 1; }
 	$(PYTEST) -m "not slow and not browser and not long" $(PYTEST_ARGS) $(TESTS)
 
-# On a borrowed machine, which may reach no registry: with what is there.
+# Install nothing, because a borrowed machine may not reach a package registry.
 gpu-check:
 	@if [ -x $(BIN)/python ]; then python=$(BIN)/python; else python=python3; fi; \
 	PYTHONPATH="$$PWD$${PYTHONPATH:+:$$PYTHONPATH}" $$python -m workbench.cli gpu-check $(GPU_ARGS)
@@ -127,12 +127,12 @@ format: setup
 bench: setup
 	$(BIN)/python -m pytest --benchmark-columns=min,median,max,rounds benchmarks $(PYTEST_ARGS)
 
-# Each source under notebooks/sources becomes the executed notebook that is committed.
+# Execute each source under notebooks/sources, and write the notebook that is committed.
 notebooks: setup
 	$(BIN)/python -m tests.notebooks.build $(NAMES)
 
-# A browser for the tests: $$WORKBENCH_CHROMIUM, else one on the PATH, else Debian's package where it may be installed.
-# Without one the browser tests are skipped, and in CI (CI=true) they fail.
+# Find a browser for the tests: $$WORKBENCH_CHROMIUM, or one on the PATH, or install Debian's package if permitted.
+# Without a browser, the browser tests are skipped; in CI (CI=true) they fail.
 browser: setup
 	@set -euo pipefail; \
 	if ! $(BIN)/python -m tests.browser.chromium >/dev/null 2>&1 \
@@ -143,14 +143,14 @@ browser: setup
 	fi; \
 	$(BIN)/python -m tests.browser.chromium || [ "$${CI:-}" != true ]
 
-# After a change of a widget or of an extension; a test finds it missing.
+# Run this after a change of a widget or an extension. A test fails if it was forgotten.
 extensions: setup
 	$(BIN)/python extensions/widgets/build.py
 	$(BIN)/python extensions/trace-view/build.py
 	$(BIN)/python extensions/runs-panel/build.py
 	node --test tests/modules/*.test.mjs
 
-# Without a network. The variable: what mkdocs-material prints about itself is no warning of ours.
+# This needs no network. The variable switches off a notice that mkdocs-material prints about itself.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/docs/index.html"
