@@ -172,7 +172,7 @@ def test_a_config_translates_its_choices_in_the_first_call(way: str) -> None:
         warnings.simplefilter("always")
         loss = call(inputs())
     (message,) = [str(w.message) for w in told if w.category is ConfigWarning]
-    assert message.startswith("PyTorch cannot follow these choices: saved:norm/layer_norm>rsqrt: it is inside of")
+    assert message.startswith("PyTorch cannot follow these choices: saved:norm/layer_norm>rsqrt: it is a part of")
     loss.backward()
     plain(inputs()).backward()
     assert all(map(torch.equal, gradients(module), gradients(plain)))
