@@ -154,7 +154,7 @@ WRONG = {
         "e1": [
             ("lesson.LATE", "still not issued in the order"),
             ("lesson.CONSUMER", "Where do the waits stand?"),
-            ("{**lesson.LATE, **lesson.CONSUMER}", "sent at its end"),
+            ("{**lesson.LATE, **lesson.CONSUMER}", "sent at the end of the backward"),
             ("{'waits.issue': 'in_flight(1)', **lesson.LATE, **lesson.EARLIEST}", "are still exposed"),
             ("{'waits.issue': 'sooner'}", "The workbench refuses this"),
         ],

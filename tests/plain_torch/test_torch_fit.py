@@ -90,7 +90,7 @@ def test_choices_of_the_bench_are_part_of_the_fit(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_is_too_low_names_the_least_peak(bench: wb.Workbench) -> None:
-    with pytest.raises(PlanError, match="or less; the least that was found is"):
+    with pytest.raises(PlanError, match="or less; the lowest peak found is"):
         bench.torch_fit(1000, machine=H100)
     with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero"):
         bench.torch_fit("much")
