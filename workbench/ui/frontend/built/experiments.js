@@ -108,8 +108,8 @@ function sideBySide(model) {
                 class: "wb-nowrap"
             }, h("label", {}, box(plans, plan.key, plan.name), ` ${plan.name}`), plan.key.startsWith("kept") && h("button", {
                 class: "wb-drop",
-                title: `Keep ${plan.key} no longer`,
-                "aria-label": `Keep ${plan.key} no longer`,
+                title: `Remove ${plan.key}`,
+                "aria-label": `Remove ${plan.key}`,
                 onclick: ()=>{
                     plans.delete(plan.key);
                     model.send({
@@ -188,7 +188,7 @@ function sideBySide(model) {
             }
         });
         const base = h("select", {
-            "aria-label": "Held against",
+            "aria-label": "Baseline",
             onchange: (event)=>ask(event.target.value)
         }, found.names.map((name)=>h("option", {
                 value: name,
@@ -199,7 +199,7 @@ function sideBySide(model) {
             "aria-label": "Side by side"
         }, h("div", {
             class: "wb-beside-plans"
-        }, h("label", {}, "Held against ", base), file, h("button", {
+        }, h("label", {}, "Baseline ", base), file, h("button", {
             title: "One HTML page that needs no network, with all statements",
             onclick: ()=>model.send({
                     type: "write",
