@@ -267,6 +267,7 @@ def places(lab: Lab) -> list[dict[str, float]]:
     return found
 
 
+@pytest.mark.long
 def test_a_choice_for_all_layers_is_exported_for_pytorch(lab: Lab) -> None:
     open_program(lab, "'mlp', device='cpu', executor='torch', layers=5")
 
@@ -339,6 +340,7 @@ def scroll_by(lab: Lab, pixels: int) -> None:
     lab.page.evaluate("by => document.querySelector('.jp-WindowedPanel-outer').scrollBy(0, by)", pixels)
 
 
+@pytest.mark.long
 def test_strip_and_status_line_stay_in_view_and_no_tab_changes_the_height(lab: Lab) -> None:
     open_program(lab, "'mlp', device='cpu'")
     for width in (900, 1280, 1920, 2560):

@@ -33,6 +33,7 @@ def test_a_config_trains_in_plain_python_with_the_predicted_peak_and_the_losses_
     assert wrong == "the predicted peak is +100.0% off, 1% allowed"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_lower_memory_budget_lowers_the_measured_peak() -> None:
     settings = {"layers": 4, "width": 64, "hidden": 256, "batch": 1024}

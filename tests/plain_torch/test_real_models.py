@@ -48,6 +48,7 @@ def open_with_random_choices(model: str, seed: int) -> wb.Workbench:
 ORDER = ["llama", "vit", *(name for name in MODELS if name not in ("llama", "vit"))]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("model", beyond(1, ORDER))
 def test_gradients_are_equal_and_saved_bytes_and_peak_are_as_predicted(model: str, tmp_path: Path) -> None:

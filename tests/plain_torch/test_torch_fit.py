@@ -58,6 +58,7 @@ def measured(call: Any, model: Blocks, x: torch.Tensor) -> int:
     return memory_meter.measure_peak(stepper).measured_peak_bytes
 
 
+@pytest.mark.long
 def test_fits_are_monotone_and_meet_their_limits(bench: wb.Workbench, tmp_path: Path) -> None:
     fits = [bench.torch_fit(peak, machine=H100) for peak in ("70%", "100%", "80%", "90%")]
     assert all(fit.peak_bytes <= fit.limit_bytes for fit in fits)

@@ -25,7 +25,7 @@ SEED = 5
 def writes(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Read tensors and draw random numbers; in between, write in place and through views."""
     old = a.clone()
-    a[0].add_(w)
+    a[0].add_(w.detach())
     a.mul_(b)
     b.copy_(old)
     kept = F.dropout(torch.tanh(a) * w, 0.5)
