@@ -123,6 +123,7 @@ def test_doctor_fails_if_an_essential_part_has_another_version(
     assert (status, thunder["ok"], thunder["note"]) == (1, False, f"the workbench is made for {note}")
 
 
+@pytest.mark.slow
 def test_doctor_of_a_folder_that_is_not_installed_knows_the_versions_of_pytorch(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

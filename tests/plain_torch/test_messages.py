@@ -85,6 +85,7 @@ def test_a_choice_after_a_graph_break_is_reported_and_a_choice_before_it_applies
     assert all(map(torch.equal, gradients(module), gradients(plain)))
 
 
+@pytest.mark.slow
 def test_other_shapes_and_a_second_compilation_keep_the_choices() -> None:
     module, choices = model(), {("", "silu", 0): "recompute", ("", "mul", 0): "recompute"}
     first = compiled.compile(module, choices=choices, backend="aot_eager")

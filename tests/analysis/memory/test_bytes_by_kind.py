@@ -31,6 +31,7 @@ def test_each_storage_has_one_kind() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["mlp", "llama"])
 def test_the_kinds_add_up_to_the_memory_of_each_statement(program: str) -> None:
     bench = wb.open(program, layers=1, device="cpu", executor="torch")

@@ -63,6 +63,7 @@ def test_reserved_memory_of_the_plan_found_is_within_the_limit(seed: int) -> Non
     assert all("no plan of widening with reserved memory of" in message for message in refused)
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_peak_does_not_limit_reserved_memory() -> None:
     """Reserved memory may exceed peak memory: an offloaded storage returns into the copy stream's own memory pool."""
     bench = opened(1)
@@ -117,6 +118,7 @@ def test_a_program_on_a_cpu_has_no_reserved_memory_to_limit() -> None:
     assert "Reserved" not in repr(found)
 
 
+@pytest.mark.slow
 def test_programs_of_ranks_are_refused_because_the_simulation_leaves_collectives_out() -> None:
     bench = workbench.open("fsdp_llama", device="planned", executor="torch", ranks=2, layers=1)
     with pytest.raises(ChoiceError, match="reserved memory is not predicted for a program on 2 ranks"):

@@ -141,6 +141,7 @@ def test_a_fit_to_a_step_time_may_use_orders(bench: Workbench) -> None:
     assert plan.peak_bytes <= alone[1].peak_bytes
 
 
+@pytest.mark.slow
 def test_a_replanners_estimate_equals_the_figures_of_the_plan(sharded: Workbench) -> None:
     for choices in replanner.FEW:
         simulation, peak_bytes = replanner.weigh(sharded._captured, choices, sharded.machine)

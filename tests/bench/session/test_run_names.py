@@ -68,6 +68,7 @@ def test_a_run_without_choices_is_named_stock_even_after_a_search_removed_all_ch
     assert bench.name_of(bench.choices) == "stock"
 
 
+@pytest.mark.slow
 def test_a_config_that_names_a_default_opens_without_this_choice(bench):
     """`choose` removes a choice of the default option. If a config kept it, runs of equal plans had other names."""
     site = next(site for site in bench.sites("saved") if site.values and "recompute" not in site.illegal)

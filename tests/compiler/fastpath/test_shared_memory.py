@@ -82,6 +82,7 @@ def at(places: tuple[Place, Place], memory: torch.Tensor) -> Inputs:
     return first, second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [add_first, add_both, add_row, store])
 @settings(max_examples=amount(4, 20, 200))
 @given(

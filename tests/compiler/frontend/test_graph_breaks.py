@@ -654,6 +654,7 @@ def test_pieces_of_a_graph_run_in_program_order(program: Callable[[torch.Tensor]
         torch.testing.assert_close(*found)
 
 
+@pytest.mark.slow
 def test_a_garbage_collection_during_a_compilation_removes_no_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dynamo holds pointers to the compiled code of a function while it compiles the function again."""
 
@@ -704,6 +705,7 @@ def _copy_to_flat_view(into: torch.Tensor, made: torch.Tensor) -> None:
     into.view(-1)[:8].copy_(made.reshape(-1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("from_zeros", [False, True])
 @pytest.mark.parametrize("write", [_store, _add, _add_to_view, _copy_to_flat_view])
 def test_a_value_that_a_later_part_writes_in_place_gets_its_gradient(

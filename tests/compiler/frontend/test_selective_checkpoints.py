@@ -102,6 +102,7 @@ def eager_bytes(model: nn.Module, x: torch.Tensor) -> int:
     return sum(n for key, (alive, n) in made.items() if not alive.expired() and key not in given) - loss.nbytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "executor"), combined(POLICIES, ["torch", "torchcompile"], quick=2))
 def test_the_plan_saves_what_the_policy_saves(name: str, executor: str) -> None:
     x = torch.randn(16, 32)
@@ -151,6 +152,7 @@ def failing_policy(*_: Any, **__: Any) -> Any:
     raise KeyError("aten.mm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("contexts", "error"),
     [

@@ -505,6 +505,7 @@ def test_opening_with_values_changes_no_tensor() -> None:
     assert not model.optimizer.state
 
 
+@pytest.mark.slow
 def test_a_part_that_is_differentiated_twice_is_reported() -> None:
     model, args = PROGRAMS["a derivative"]()
     bench = workbench.open(model, *args, device="cpu")

@@ -83,6 +83,7 @@ def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[lis
     return [statements(side[-1]) for side in sides if side]
 
 
+@pytest.mark.slow
 @needs_nvfuser
 @pytest.mark.parametrize("mask", [torch.bool, torch.bfloat16, None])
 def test_attention_on_a_planned_gpu_reads_its_mask(mask: torch.dtype | None) -> None:

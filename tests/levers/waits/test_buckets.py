@@ -101,6 +101,7 @@ def test_no_bucket_exceeds_the_limit_and_no_collective_is_in_two_buckets(sharded
         assert [len(group_collectives(s, BucketRule(limit_bytes=limit))) for s in schedules(sharded)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_bucket_per_layer_leaves_one_collective_per_layer(sharded: wb.Workbench) -> None:
     plan = planned_under(sharded, {"waits.bucket": "layer"})
     stock = sharded.stock_plan

@@ -714,6 +714,7 @@ def test_the_timeline_of_ranks_is_marked_as_simulated():
     app.close()
 
 
+@pytest.mark.slow
 def test_the_timeline_lists_each_collective_with_what_compute_waits_for():
     bench = wb.open("fsdp_llama", layers=2, device="planned", executor="torch")
     app = App(bench)

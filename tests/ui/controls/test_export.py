@@ -83,6 +83,7 @@ def test_choices_that_pytorch_cannot_follow_are_listed_with_the_reason(app, benc
     assert any("layer_norm" in row["id"] and row["option"] == "recompute" for row in left_out)
 
 
+@pytest.mark.slow
 def test_choices_of_several_layers_that_are_left_out_are_one_entry():
     bench = wb.open("llama", layers=3, device="cpu", executor="torch")
     softmax = [site.id for site in bench.sites("saved") if site.id.endswith("attention>softmax")]
@@ -103,6 +104,7 @@ def test_a_file_that_was_shown_is_dropped_when_the_choices_change(app, bench):
     bench.redo()
 
 
+@pytest.mark.slow
 def test_a_file_for_pytorch_with_choices_of_another_program_is_replaced_only_at_the_second_press(app, bench, tmp_path):
     path = tmp_path / "net_choices.py"
     other = wb.open("mlp", device="cpu", executor="torch")

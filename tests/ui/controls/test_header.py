@@ -44,6 +44,7 @@ def test_only_counts_have_a_singular():
     assert size_words(named) == ["1 head", "8 experts", "bias 1", "batch 4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["mlp", "fsdp_llama"])
 def test_a_planned_program_shows_its_predicted_step(program):
     bench = wb.open(program, layers=1, device="planned", executor="torch")

@@ -101,6 +101,7 @@ def app():
     app.close()
 
 
+@pytest.mark.slow
 def test_the_inspector_lists_the_statements_of_a_composite_and_opens_it(app):
     view = app.graph
     shown = view.shown

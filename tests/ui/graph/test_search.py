@@ -79,6 +79,7 @@ def bench(request) -> wb.Workbench:
     return wb.open("llama", device="planned", layers=4, executor=request.param)
 
 
+@pytest.mark.slow
 def test_each_statement_of_a_program_can_be_shown(bench, monkeypatch):
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
     view.show(bench.plan.graph, bench.plan.sites)

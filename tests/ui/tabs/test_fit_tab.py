@@ -72,6 +72,7 @@ def test_a_line_without_points_has_no_name_above_the_curve(bench: wb.Workbench) 
     tab.close()
 
 
+@pytest.mark.slow
 def test_a_clicked_point_is_chosen(bench: wb.Workbench) -> None:
     tab, _ = tab_of(bench)
     points = tab.plot.content["sources"]["points"]

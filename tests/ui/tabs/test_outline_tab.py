@@ -31,6 +31,7 @@ def sent(app: App) -> dict[str, dict[str, Any]]:
     return {row["key"]: row for row in app.outline.content["parts"]}
 
 
+@pytest.mark.slow
 def test_open_parts_and_one_further_level_are_sent(app):
     parts = outline(app.bench.plan)
     known = {part.key: part for part in parts}
