@@ -79,6 +79,7 @@ def figures(lab: Lab, app: int) -> str:
     return str(found)
 
 
+@pytest.mark.long
 def test_tabs_of_equal_programs_have_different_names(lab: Lab) -> None:
     cells = [
         f"import workbench as wb\nwb.open('mlp', device='planned', executor='torch', layers={layers}).show(tab=True)"

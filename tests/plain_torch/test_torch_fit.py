@@ -75,6 +75,7 @@ def test_fits_are_monotone_and_meet_their_limits(bench: wb.Workbench, tmp_path: 
     torch._dynamo.reset()
 
 
+@pytest.mark.long
 def test_choices_of_the_bench_are_part_of_the_fit(tmp_path: Path) -> None:
     model, x = made()
     bench = wb.open(model, x, device="cpu")
