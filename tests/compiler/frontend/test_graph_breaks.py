@@ -741,6 +741,21 @@ def test_the_gradient_of_a_part_that_writes_into_a_constant_of_another_part_is_k
         torch.testing.assert_close(ours, expected)
 
 
+def test_each_member_of_a_written_list_keeps_its_gradient() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        first, second = x.sin(), y.cos()
+        torch._dynamo.graph_break()
+        into, other = torch.zeros(4), torch.zeros(4)
+        torch._foreach_add_([into, other], [first, second])
+        return (into * other).sum() + other.exp().sum()
+
+    given = torch.rand(4, requires_grad=True), torch.rand(4, requires_grad=True)
+    bench = workbench.open(program, *given, device="cpu", executor="torch")
+    found = torch.autograd.grad(bench.config.jit(program)(*given), given)
+    for ours, expected in zip(found, torch.autograd.grad(program(*given), given), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
 def adds(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     made = x.sin()
     into.add_(made)

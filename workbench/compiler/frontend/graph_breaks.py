@@ -36,6 +36,7 @@ from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
+from workbench.compiler.lowering.alias_writes import written_nodes
 from workbench.compiler.lowering.call_normalization import is_named_in_place
 from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError
@@ -359,7 +360,9 @@ def _detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
     for node in graph.graph.nodes:
         if node.op in _OPERATORS and node.all_input_nodes and _writes_in_place(node):
             out = node.kwargs.get("out")
-            writers[_storage_of(out if isinstance(out, fx.Node) else node.all_input_nodes[0])].append(node)
+            written = (out,) if isinstance(out, fx.Node) else written_nodes(node) or node.all_input_nodes[:1]
+            for each in written:
+                writers[_storage_of(each)].append(node)
     seen, reached = set[fx.Node](), set[fx.Node]()
     ahead = list(output.all_input_nodes)
     while ahead:
