@@ -1,4 +1,4 @@
-"""Search better choices for a program with the command line's JSON alone: propose, predict, measure, keep or drop.
+"""Search for better choices with only the JSON of the command line: propose, predict, measure, keep or drop.
 
 ``python examples/search_loop.py PROGRAM [--set layers=2] [--minutes 10] [--log FILE] [--out CONFIG.py]``
 """
@@ -39,7 +39,7 @@ def proposal(
 
 
 def verdict(run: dict[str, Any], kept_bytes: int) -> tuple[bool, str]:
-    """Return whether a run's choices replace the kept choices, and why. A lower peak is lower by more than 0.1 %."""
+    """Return whether a run's choices replace the kept choices, and why. A lower peak is lower by over 0.1 %."""
     if not run["ok"] or not run["accuracy"]["bitwise"]:
         return False, run["error"] or "other bits than unmodified Thunder's"
     kept = next(iter(run["against"].values()))["verdict"]
@@ -50,7 +50,7 @@ def verdict(run: dict[str, Any], kept_bytes: int) -> tuple[bool, str]:
 
 
 def main() -> None:
-    """Search until the time is over."""
+    """Search until the time is over, or no untried choices are left."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("--set", action="append", default=[])

@@ -1,4 +1,4 @@
-"""Marks of tests that need something that not every environment has."""
+"""Marks that skip a test if the environment lacks a package that the test needs."""
 
 import pytest
 

@@ -128,7 +128,7 @@ def test_moving_one_wait_and_simulating(bench: wb.Workbench, benchmark, way: str
     sort_waits_s = thunder_sorts(bench)
     assert bench.plan.overlap is not None
     schedule = bench._captured.planned.bases[()].outcome.value.communication["forward"]
-    # Each of the two ways moves another collective. For the same collective, the plans would be cached.
+    # `effect` and `choose` move different collectives, because plans of the same moves would be cached.
     collective = schedule.collectives[LAYERS + (way == "choose")]
     places = itertools.count(schedule.low[collective.issue])
 

@@ -163,7 +163,7 @@ def broken(found: dict[str, Any]) -> list[str]:
         if row["peak_bytes"] > row["limit_bytes"]:
             said.append(f"a peak of {row['peak_bytes']} bytes under a budget of {row['limit_bytes']} bytes")
         if any(o["peak_bytes"] < row["peak_bytes"] and o["added_s"] < row["added_s"] * (1 - 1e-9) for o in rows):
-            said.append(f"another plan is better in both than that under {row['limit_bytes']} bytes")
+            said.append(f"{row['limit_bytes']} bytes: the plan of another budget has a lower peak and a shorter step")
         if row["peak_bytes"] < (1 - CLOSE) * row["limit_bytes"] and row["closer"]:
             said.append(f"{row['closer']} faster plans are nearer to the budget of {row['limit_bytes']} bytes")
         if row["everything"] and row["peak_bytes"] > min(o["peak_bytes"] for o in rows if not o["everything"]):

@@ -289,7 +289,7 @@ def test_a_choice_for_all_layers_is_exported_for_pytorch(lab: Lab) -> None:
     lab.wait_until(lambda: lab.kernel_eval(CHOSEN) == "['recompute'] 5")
     scopes.get_by_role("button", name="this layer alone").click()
     lab.page.keyboard.press("Escape")
-    # All five layers now lie alike, and the menu of their arc has one more entry for each option, in each scope.
+    # In the menu of an arc, each option has a further entry, which chooses it in all five layers.
     lab.kernel_eval("_ = bench.choose({'saved:blocks.3/gelu>mul.1': 'save'})")
     click(lab, SITE, button="right")
     lab.screenshot("all-layers-menu")

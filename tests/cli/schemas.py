@@ -21,7 +21,7 @@ def schema(command: str) -> Any:
 
 
 def held(command: str, document: Any, way: int = 0) -> None:
-    """Assert that a document fits alternative `way` of its command's schema, and that the schema describes each key."""
+    """Assert that a document fits the command's schema, alternative number `way`, which describes each of its keys."""
     jsonschema.validate(document, schema(command))
     jsonschema.validate(document, schema(command)["anyOf"][way])
     assert undescribed(document, schema(command)["anyOf"][way]) == []

@@ -73,7 +73,7 @@ def test_predictions_that_need_choices_have_them_written_down(machine: str) -> N
     assert len(fitted) == 1
 
 
-def test_a_gpu_without_predictions_is_told_how_to_write_them() -> None:
+def test_for_a_gpu_without_predictions_the_error_says_how_to_write_them() -> None:
     steps = list(questions.steps(dataclasses.replace(ON_A_GPU, machine="A100")))
     missing = [step for step in steps if step.id.endswith(": predictions")]
     assert [step.id for step in missing] == ["2: predictions", "3: predictions"]
@@ -82,7 +82,9 @@ def test_a_gpu_without_predictions_is_told_how_to_write_them() -> None:
             step.act({})
 
 
-def test_a_point_of_pytorch_that_is_lower_and_faster_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_of_pytorch_with_a_lower_peak_and_a_shorter_step_than_ours_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def figures(measured_peak_bytes: int, step_s: float) -> dict[str, float]:
         return {"measured_peak_bytes": measured_peak_bytes, "step_s": step_s}
 
@@ -93,7 +95,7 @@ def test_a_point_of_pytorch_that_is_lower_and_faster_is_wrong(monkeypatch: pytes
     assert step.act({"3: point 0": lowest, "3: point 1": figures(90, 1.0)})["wrong"] == (
         "lower peak and shorter step than point 1"
     )
-    # A step that is shorter by noise beats nothing. A point that another of our points beats does not count.
+    # A difference within the noise is not a fault. Our points that another of our points beats do not count.
     assert "wrong" not in step.act({"3: point 0": lowest, "3: point 1": figures(90, 0.91)})
     assert "wrong" not in step.act(
         {"3: point 0": lowest, "3: point 1": figures(85, 0.8), "3: offload, point 0": figures(95, 2.0)}
@@ -121,7 +123,7 @@ def test_a_step_gets_the_results_of_its_own_question_only() -> None:
 
 
 @pytest.mark.slow
-def test_no_step_begins_that_cannot_end_and_a_shorter_step_does(tmp_path: Path) -> None:
+def test_a_step_begins_only_if_its_limit_ends_within_the_slot(tmp_path: Path) -> None:
     found = slot(tmp_path, [("a", "0", False, 5.0), ("long", "0"), ("b", "0", False, 5.0)], 30.0)["parts"][trials.NAME]
     assert began(tmp_path) == ["a", "b"]
     assert (found["state"], found["left"]) == ("out of time", ["long"])

@@ -60,13 +60,14 @@ def replay(
 ) -> ReplayResult:
     """Execute the traces of a planned step on the CPU.
 
+    The gradient of an output is ones for floating point outputs, and zeros for all other outputs.
+
     Parameters
     ----------
     forward, backward : TraceCtx
         The traces of `Plan.split`.
     arguments : mapping of str to Tensor
-        The arguments, by name in the forward trace. The replay copies them, and does not change the originals. The
-        gradient of an output is ones for floating point outputs, and zeros for all other outputs.
+        The arguments, by name in the forward trace. The replay copies them, and does not change the originals.
     without_set : collection of str
         In-place copies that have no `set` (an explicit copy of the value) before them in nvFuser's definition. Each
         copy is given by the name of its result.

@@ -1,4 +1,4 @@
-"""A keyword that may be an input or an option of `open` is refused. So are objects that are not programs."""
+"""`open` refuses a keyword that is a parameter of the program and its own option, and objects that are not programs."""
 
 from __future__ import annotations
 

@@ -497,7 +497,7 @@ def test_special_values_are_compared(ours: torch.Tensor, theirs: torch.Tensor, o
 
 
 @pytest.mark.parametrize("name", ["grad(weight)", "parameter(weight)"])
-def test_a_tensor_that_one_side_lacks_is_no_difference_of_numbers(name: str) -> None:
+def test_if_one_side_lacks_a_tensor_the_message_names_the_side(name: str) -> None:
     held = {name: tensor_diff.RecordedTensor(name.partition("(")[0], torch.ones(2))}
     (ours,) = tensor_diff.compare_tensors({}, held, "eager")
     (theirs,) = tensor_diff.compare_tensors(held, {}, "eager")

@@ -37,7 +37,7 @@ def test_an_incomplete_last_line_is_read_only_when_it_is_complete(tmp_path: Path
     assert tail.read() == [Finished(t_s=1.0)]
 
 
-def test_a_record_added_after_a_torn_line_is_read(tmp_path: Path) -> None:
+def test_a_record_added_after_an_incomplete_line_is_read(tmp_path: Path) -> None:
     path = tmp_path / event_log.LOG_FILE
     path.write_bytes(event_log.encode(Phase(t_s=0.0, phase="build")) + b'{"type":"pha')
     event_log.append(path, Finished(t_s=1.0))

@@ -359,7 +359,7 @@ def test_a_rule_that_both_plans_need_is_not_named(name: str) -> None:
         assert prove(one, one).rules == ()
 
 
-def test_a_cast_on_the_way_is_only_ignored_in_nvfuser_fusions() -> None:
+def test_a_cast_on_the_way_is_ignored_only_in_nvfuser_fusions() -> None:
     stock, applied, _ = BY_RULE["cast on the way"]
     plain = [dataclasses.replace(g.statements, executor=("",) * len(g.statements)) for g in (stock, applied)]
     one, other = (dataclasses.replace(g, statements=s) for g, s in zip((stock, applied), plain, strict=True))

@@ -101,7 +101,7 @@ ALL = (
 EACH = 160 if FULL else 25
 
 
-def test_a_wrong_result_that_is_no_number_is_another_result() -> None:
+def test_nan_and_infinity_differ_from_each_other_and_from_numbers() -> None:
     numbers = [torch.tensor([number]) for number in (float("nan"), float("inf"), torch.finfo(torch.float32).max, 0.0)]
     for at, one in enumerate(numbers):
         assert [same([one], [other]) for other in numbers] == [at == place for place in range(len(numbers))]

@@ -100,7 +100,7 @@ def test_folding_isomorphic_layers_keeps_one_layer_with_the_cost_of_all(seed: in
 
 @settings(max_examples=60, deadline=None)
 @given(groups=st.lists(st.sets(st.integers(0, 9), min_size=2), min_size=1, max_size=12, unique_by=frozenset))
-def test_a_group_consists_of_the_groups_inside_it_and_its_other_numbers(groups: list[set[int]]) -> None:
+def test_each_group_is_the_union_of_the_groups_and_numbers_nested_in_it(groups: list[set[int]]) -> None:
     named = [tuple(sorted(group)) for group in groups]
     within = lp_bound._nest_groups(named)
 
@@ -110,7 +110,7 @@ def test_a_group_consists_of_the_groups_inside_it_and_its_other_numbers(groups: 
     assert all(numbers(group) == set(group) for group in named)
 
 
-def test_nested_groups_take_one_or_two_rows_each() -> None:
+def test_each_group_of_a_nested_chain_has_two_entries() -> None:
     within = lp_bound._nest_groups([tuple(range(length)) for length in range(2, 40)])
     assert sum(map(len, within.values())) == 2 * 38
 

@@ -48,7 +48,7 @@ def test_no_legal_set_has_fewer_bytes_and_less_time(seed: int) -> None:
     assert [one.bytes for one in sets] == sorted((one.bytes for one in sets), reverse=True)
     for one in sets:
         assert from_saved(values, one.saved) == one
-        # An early value counts up to a tenth more than a late one, so compare with a tenth fewer bytes.
+        # A byte of an early value counts up to 10 % more than a byte of a late value, so allow 10 % of the bytes.
         assert not any(size * 1.1 < one.bytes and seconds < one.seconds - 1e-9 for size, seconds in legal)
     assert min(size for size, _ in legal) == sets[-1].bytes
     assert min(seconds for _, seconds in legal) == pytest.approx(sets[0].seconds)

@@ -77,7 +77,7 @@ def test_a_choice_for_a_whole_part_skips_refused_sites_and_can_be_reset(bench):
 
 @pytest.mark.parametrize("choice", ["policy", "late", "stock"])
 def test_counts_are_those_of_choices_at_sites_with_an_option_called_stock(choice: str) -> None:
-    """At a collective, ``stock`` is an option and ``policy`` is the default. In a count, ``stock`` means defaults."""
+    """A collective has an option ``stock``, which is not its default. The count of ``stock`` still counts defaults."""
     options = {"waits": ("policy", "late", "stock"), "saved": ("save", "recompute")}
     sites = [
         Site(id=f"{lever}:x", lever=lever, label="", options=legal, choice=chosen, default=legal[0])

@@ -1,6 +1,6 @@
-"""Exporting a config creates a file or replaces a config, completely or not at all. Other files are not replaced.
+"""Exporting a config writes the whole file or nothing.
 
-Only with `overwrite=True` does it replace another file that is not empty.
+It creates a file, or replaces a config or an empty file. It replaces other files only with `overwrite=True`.
 """
 
 import os

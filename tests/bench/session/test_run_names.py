@@ -70,7 +70,7 @@ def test_a_run_without_choices_is_named_stock_even_after_a_search_removed_all_ch
 
 @pytest.mark.slow
 def test_a_config_that_names_a_default_opens_without_this_choice(bench):
-    """`choose` removes a choice of the default option. If a config kept it, runs of equal plans had other names."""
+    """`choose` removes a choice of the default option. If a config kept it, equal plans would have different names."""
     site = next(site for site in bench.sites("saved") if site.values and "recompute" not in site.illegal)
     config = dataclasses.replace(bench.config, choices={site.id: site.default, "remat.weight": "0.5"})
     opened = wb.open("mlp", device="cpu", executor="torch", config=config)

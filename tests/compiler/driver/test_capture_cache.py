@@ -318,7 +318,7 @@ def test_values_in_a_closure_are_part_of_the_program(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_librarys_class_registry_counts_only_for_the_programs_own_classes(folder: Path) -> None:
+def test_a_registry_of_a_library_counts_only_with_its_entries_for_the_programs_classes(folder: Path) -> None:
     from transformers.utils import output_capturing
 
     module, args, kwargs = zoo.build("gemma")
@@ -566,7 +566,7 @@ def test_the_least_recently_used_files_are_removed_first(folder: Path, monkeypat
     assert dataclasses.astuple(CAPTURES.contents()) == (folder, 0, 0)
 
 
-def test_a_witness_holds_until_its_function_or_module_changes(written: Any) -> None:
+def test_a_witness_holds_until_a_global_of_its_function_changes_or_its_module_is_gone(written: Any) -> None:
     module = written(SOURCE)
     inner = module.Model.forward.__wrapped__
     seen = identity.witnesses([inner.__code__, module.helper.__code__], [], frozenset(), frozenset())

@@ -213,10 +213,8 @@ def test_a_call_that_needs_a_single_plan_is_refused_with_the_parts_to_use(speaks
         speaks.choose({"saved:forward/tanh": "recompute"})
 
 
-def test_what_a_bench_of_parts_inherits_needs_no_state_of_a_bench_with_one_plan(
-    speaks: PartsBench, tmp_path: Path
-) -> None:
-    """A bench of parts sets its own state, without that of `Workbench.__init__`."""
+def test_inherited_members_of_a_bench_of_parts_work_or_are_refused(speaks: PartsBench, tmp_path: Path) -> None:
+    """`PartsBench` does not call `Workbench.__init__`, so it must set the state that inherited members need."""
     works: dict[str, Callable[[], Any]] = {
         "export": lambda: speaks.export(tmp_path / "choices.py"),
         "export_text": lambda: speaks.export_text("choices.py"),

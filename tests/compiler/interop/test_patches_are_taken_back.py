@@ -167,7 +167,7 @@ for module in pkgutil.walk_packages(workbench.__path__, "workbench."):
         importlib.import_module(module.name)
         imported += 1
 after = snapshot()
-# An import of a module of Thunder or PyTorch sets the attribute of its package. That is no patch.
+# An import of a module of Thunder or PyTorch sets the attribute of its package. That is not a patch.
 names = [name for name in changed(before, after, modules) if name not in sys.modules]
 print(json.dumps({"changed": names, "ours": ours(after), "imported": imported}))
 """

@@ -1,8 +1,8 @@
 """Plans of the built-in programs are the same with each supported PyTorch, except for the differences listed here.
 
 The test compares another PyTorch with the default one, whose environment `make setup` has made. Only `make quick` and
-`make test` with `TORCH=` run it. It takes 28 CPU seconds, and is not slow nevertheless: CI runs only `make quick` with
-another PyTorch.
+`make test` with `TORCH=` run it. It takes 28 CPU seconds, but is not marked `slow`, because CI runs only `make quick`
+with another PyTorch.
 """
 
 import json

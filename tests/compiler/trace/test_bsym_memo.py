@@ -276,7 +276,7 @@ def test_more_layers_do_not_add_structures_of_regions(monkeypatch: pytest.Monkey
     assert asked[0] < asked[1]
 
 
-def test_the_known_structure_of_a_fusion_equals_its_computed_structure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stored_structure_of_a_fusion_equals_its_computed_structure(monkeypatch: pytest.MonkeyPatch) -> None:
     stock, seen = fusion.known_structure, list[Structure]()
 
     def held(bsym: Any) -> Structure | None:
