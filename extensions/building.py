@@ -1,7 +1,7 @@
 """Build widgets and JupyterLab extensions (`make extensions`). The build needs Node and npm; users need neither.
 
-TypeScript and the bundler build. ``built.json`` has digests of a bundle and of its sources, so that a test detects an
-outdated bundle.
+The TypeScript compiler checks types and compiles the extensions. The bundler makes the bundles. ``built.json`` has
+digests of a bundle and of its sources, so that a test detects an outdated bundle.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def installed(folder: Path) -> str:
     """
     npm = shutil.which("npm")
     if npm is None:
-        sys.exit("build.py: needs Node with npm on the PATH to build; using what is built needs neither")
+        sys.exit("build.py: to build, put Node with npm on the PATH; the built files work without them")
     if not (folder / "node_modules").is_dir():
         # Install by the lock file. `npm ci` refuses a lock file that lacks packages for other platforms.
         subprocess.run([npm, "install", "--no-save"], cwd=folder, check=True)

@@ -8,7 +8,7 @@ import { basename, join, resolve } from "node:path";
 const { rspack } = createRequire(new URL("../trace-view/package.json", import.meta.url))("@rspack/core");
 const [page, built] = process.argv.slice(2).map((path) => resolve(path));
 
-const PARTS = ["compare_panel.js", "export_box.js"]; // of other widgets: no widgets of their own
+const PARTS = ["compare_panel.js", "export_box.js"]; // parts of other widgets, not widgets
 const widgets = { graph: "graph/graph_view.js", plot: "plot.js", split: "split.js" };
 for (const folder of ["controls", "tabs"]) {
   const names = readdirSync(join(page, folder)).filter((name) => name.endsWith(".js") && !PARTS.includes(name));
