@@ -74,7 +74,7 @@ def open_tab(lab: Lab, name: str, where: str = ".wb-app") -> None:
 
 
 def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
-    """Return the scrollable elements of the open place whose content is wider than the element, except program text."""
+    """Return the scrollable elements of the open tab whose content is wider than the element, except program text."""
     found: list[str] = lab.page.locator(where).evaluate(
         """async app => {
             // Wait for some frames, because wide elements get a new layout in the next frame.

@@ -159,13 +159,13 @@ def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None
     assert box(lab, ".wb-controls")["height"] <= 40
     assert box(lab, ".wb-strip")["height"] <= 64
 
-    # A place or tab below the graph, a message, and a run that begins and ends move nothing.
+    # Opening a tab below the graph, a message, and a run that begins and ends move no part of the app.
     places = boxes(lab)
     for name in (tab for tabs in PLACES.values() for tab in tabs):
         open_tab(lab, name, TAB)
         lab.page.wait_for_timeout(100)
         assert boxes(lab) == places, f"the tab {name} moved parts of the app"
-    # The command palette has an entry for each tab. A place remembers the tab that was last open in it.
+    # The command palette has an entry for each tab. A top-level tab remembers which of its tabs was last open.
     for name, then in (("Fit", "Fit"), ("Memory", "Curve and peak"), ("Choices", "Fit"), ("Passes", "Passes")):
         lab.page.evaluate("name => jupyterapp.commands.execute('thunder-workbench:open-place', { name })", name)
         lab.wait_until(lambda: selected_tabs(lab)[-1] == then)  # noqa: B023
@@ -200,7 +200,7 @@ def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None
         lab.page.mouse.up()
         assert abs(bar.bounding_box()["y"] + 4 - to) <= 2, "the bar does not follow the pointer"
         assert out_of_sight(lab, [".wb-graph", ".wb-status", ".widget-tab-contents"]) == []
-    # A tab that is opened later has the bar at the same place.
+    # A tab that is opened later has the bar at the same position.
     high = box(lab, ".wb-graph")["height"]
     lab.page.evaluate("() => jupyterapp.shell.currentWidget.close()")
     lab.page.wait_for_selector(TAB, state="detached")
@@ -214,7 +214,7 @@ def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None
 
 
 def selected_tabs(lab: Lab) -> list[str]:
-    """Return the titles of the open place and of its open tab."""
+    """Return the titles of the open top-level tab and of its open tab."""
     return lab.page.locator(TAB).get_by_role("tab", selected=True).filter(visible=True).all_inner_texts()
 
 

@@ -1,4 +1,4 @@
-"""Choices that plain PyTorch cannot follow are named with the reason. Nothing is dropped without a warning."""
+"""Choices that plain PyTorch cannot follow are named with the reason."""
 
 import warnings
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ def figure(app: App, key: str) -> dict:
 
 
 def look(app: App, title: str) -> None:
-    """Open a place or a tab, as a click on its name does."""
+    """Open a tab or a top-level tab, as a click on its name does."""
     app.places.open(title)
 
 

@@ -1,4 +1,4 @@
-// The places below the app's graph, and their tabs, as in `workbench/ui/app/places.py`. The command palette has an entry for each tab.
+// Each tab below the app's graph, with its top-level tab (place), as in `workbench/ui/app/places.py`. The command palette has an entry for each tab.
 
 export const PLACES: ReadonlyArray<readonly [string, string]> = [
   ["Memory", "Curve and peak"],

@@ -11,7 +11,7 @@ import { icon } from "./icon";
 const ASK = "thunder-workbench:open-tab";
 /** Event to the app's views in the notebook after their tab was opened or closed. */
 const NEWS = "thunder-workbench:tab";
-/** Event to the app that opens a place or tab below the graph. */
+/** Event to the app that opens a tab or top-level tab below the graph. */
 const PLACE = "thunder-workbench:place";
 /** Event of the app that opens a file that it has written. The handler calls `preventDefault` if it can; with `ask`, it does not open the file. */
 const OPEN = "thunder-workbench:open-file";
@@ -76,7 +76,7 @@ export class Tabs {
     return null;
   }
 
-  /** Opens a place or tab below the graph. The app is that of the tab in front, or else `candidate()`. If this app has a tab, the tab comes to the front. */
+  /** Opens a tab or top-level tab below the graph. The app is that of the tab in front, or else `candidate()`. If this app has a tab, the tab comes to the front. */
   openPlace(name: string): void {
     const found = this.inFront() ?? this.candidate();
     if (!found) return;

@@ -23,7 +23,7 @@ def recorded(call: Callable[[StepRecorder, torch.Tensor], torch.Tensor], given: 
 @pytest.mark.parametrize("differentiable", [True, False], ids=["with a gradient", "without a gradient"])
 def test_an_argument_of_a_part_lives_as_long_as_the_program_holds_it(differentiable: bool) -> None:
     def call(recorder: StepRecorder, weight: torch.Tensor) -> torch.Tensor:
-        # Autograd keeps `weight` for the backward of the sine, but not its result.
+        # For the backward of the sine, autograd keeps `weight`, but not the sine's result.
         between = (weight if differentiable else weight.detach()).sin()
         first = recorder.run("first", lambda given, by: (given * by).sum(), [between, weight])
         del between

@@ -295,7 +295,7 @@ def test_a_choice_applies_to_all_layers_also_to_layers_that_are_shown_apart():
     app._on_inspector({"type": "choose", "id": every[2], "option": "recompute"})
     settled(app)
     assert bench.choices == dict.fromkeys(every, "recompute")
-    # The name of a choice for several layers has no layer.
+    # In the message about several layers, the name of the site has no layer.
     label, told = bench.site(every[2]).label, app.controls.content["message"]["text"]
     assert label.startswith("blocks.2")
     assert told.startswith(f"{label[len('blocks.2.') :]} in 5 layers set to recompute: ")
@@ -304,7 +304,7 @@ def test_a_choice_applies_to_all_layers_also_to_layers_that_are_shown_apart():
     assert {bench.site(id).choice for id in every} == {"offload"}
     bench.undo()
     bench.undo()
-    # The menu of the graph has the choice for all layers in each scope.
+    # The menu of the graph can choose for all layers, whatever scope is selected.
     app._on_message({"type": "scope", "scope": "alike"})
     app.graph._receive(None, {"type": "choose", "id": every[0], "option": "recompute", "scope": "all"}, [])
     settled(app)

@@ -1,4 +1,7 @@
-"""Names and deep links open the places and tabs below the graph. A place remembers the tab that was last open in it."""
+"""Names and deep links open the tabs below the graph. A top-level tab remembers which of its tabs was last open.
+
+The code calls a top-level tab a place.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ EARLIER = (
     *("Memory", "Worth it", "Fit", "Outline", "Compile", "Timeline", "Fusions", "Passes"),
     *("Experiments", "Sites", "Settings", "Trace"),
 )
-"""Titles of the twelve tabs that the app had before it had places."""
+"""Titles of the twelve tabs that the app had before it had top-level tabs."""
 
 
 @pytest.fixture
@@ -27,15 +30,15 @@ def bench():
     return wb.open("mlp", device="planned", layers=1, executor="torch")
 
 
-def test_each_tab_is_in_one_place_and_has_a_note():
+def test_each_tab_is_in_one_top_level_tab_and_has_a_help_text():
     titles = [tab for tabs in PLACES.values() for tab in tabs]
     assert len(PLACES) == 5
     assert len(set(titles)) == len(titles)
     assert set(titles) == set(TABS)
-    assert not set(titles) & set(PLACES), "a tab and a place have the same name"
+    assert not set(titles) & set(PLACES), "a tab and a top-level tab have the same name"
 
 
-def test_current_and_earlier_names_of_tabs_and_places_are_found():
+def test_current_and_earlier_names_of_tabs_are_found():
     assert find("fit") == Target("Choices", "Fit")
     assert find(" Worth It ") == Target("Choices", "Worth it")
     assert find("program") == Target("Program")
@@ -60,7 +63,7 @@ def test_a_deep_link_opens_a_tab_and_a_wrong_name_shows_no_app(bench):
         bench.show("fitt")
 
 
-def test_a_place_remembers_the_tab_that_was_last_open_in_it(bench):
+def test_a_top_level_tab_remembers_which_of_its_tabs_was_last_open(bench):
     app = App(bench)
     assert (app.places.place, app.places.tab) == ("Memory", "Curve and peak")
     look(app, "Sites")

@@ -38,7 +38,7 @@ def test_apps_of_one_program_have_names_with_their_sizes():
     assert names == ["mlp, 1 layer", "mlp, 2 layers"]
 
 
-def test_only_counts_have_a_singular():
+def test_a_count_of_one_is_singular_and_other_settings_keep_their_names():
     program = wb.open("mlp", device="planned", executor="torch").program
     named = dataclasses.replace(program, settings={"heads": 1, "experts": 8, "bias": 1, "batch": 4})
     assert size_words(named) == ["1 head", "8 experts", "bias 1", "batch 4"]

@@ -1,4 +1,4 @@
-"""Sites of different layers have one key, whatever stands in their layers."""
+"""Sites of different layers have the same key if their ids differ only in the number of the layer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.ui.graph.counterparts import counterpart_key, layers_named, numbe
         ("remat.weight", ""),
     ],
 )
-def test_the_key_has_a_star_for_the_number_of_the_layer(id: str, key: str) -> None:
+def test_the_key_has_a_star_in_place_of_the_number_of_the_layer(id: str, key: str) -> None:
     assert counterpart_key(id) == key
 
 
