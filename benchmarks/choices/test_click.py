@@ -100,7 +100,7 @@ def from_scratch_s(bench: wb.Workbench, choices: dict[str, str]) -> float:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_time_from_a_click_to_new_figures(benchmark: Any, name: str) -> None:
+def test_a_click_is_planned_faster_with_the_caches_of_other_plans(benchmark: Any, name: str) -> None:
     program, settings = PROGRAMS[name]
     bench = wb.open(program, **settings)
     clicked = Clicked(bench)
@@ -127,7 +127,7 @@ def test_time_from_a_click_to_new_figures(benchmark: Any, name: str) -> None:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("layers", [2, 32])
-def test_time_from_moving_a_wait_to_new_figures(benchmark: Any, layers: int) -> None:
+def test_a_moved_wait_is_planned_and_drawn(benchmark: Any, layers: int) -> None:
     bench = wb.open("fsdp_llama", layers=layers, ranks=64, **PLANNED)
     clicked = Clicked(bench)
     schedule = bench._captured.planned.bases[()].outcome.value.communication["forward"]

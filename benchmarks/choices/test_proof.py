@@ -35,13 +35,13 @@ def chain(statements: int, writes: bool) -> Graph:
 
 
 @pytest.mark.parametrize("writes", [False, True], ids=["pure", "writes"])
-def test_proving_a_plan_of_a_thousand_statements_after_a_toggle(benchmark: Any, writes: bool) -> None:
+def test_a_plan_of_a_thousand_statements_is_proven_after_a_toggle(benchmark: Any, writes: bool) -> None:
     graph = chain(1000, writes)
     prover = Prover(graph)
     assert benchmark(lambda: prover.prove(graph)).proven
 
 
 @pytest.mark.parametrize("writes", [False, True], ids=["pure", "writes"])
-def test_proving_two_new_graphs_of_ten_thousand_statements(benchmark: Any, writes: bool) -> None:
+def test_two_new_graphs_of_ten_thousand_statements_are_proven_equal(benchmark: Any, writes: bool) -> None:
     graph = chain(10_000, writes)
     assert benchmark(lambda: prove(graph, graph)).proven

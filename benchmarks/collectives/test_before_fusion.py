@@ -53,7 +53,7 @@ SHAPES = {
 
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("shapes", SHAPES)
-def test_before_fusion_table(shapes: str) -> None:
+def test_collectives_ordered_before_fusion_leave_no_fewer_fusions(shapes: str) -> None:
     settings = {"layers": LAYERS, **SHAPES[shapes]}
     bench = wb.open("fsdp_llama", device="planned", executor="nvfuser", ranks=RANKS, settings=settings)
     print(f"\n{shapes}, {LAYERS} layers, {RANKS} ranks, planned under nvFuser, simulated")

@@ -56,7 +56,7 @@ def row(name: str, plan: Plan) -> str:
 
 
 @pytest.mark.timeout(3000)
-def test_bucket_table(bench: wb.Workbench) -> None:
+def test_a_plan_is_made_for_each_kind_of_bucket(bench: wb.Workbench) -> None:
     print(f"\n{bench.config.parallel}, {LAYERS} layers, {RANKS} ranks, simulated")
     print("| bucket | collectives | copied GB | peak GB | H100 ms (stall) | PCIe box ms (stall) |")
     print("|---|---|---|---|---|---|")
@@ -66,7 +66,7 @@ def test_bucket_table(bench: wb.Workbench) -> None:
 
 
 @pytest.mark.timeout(3000)
-def test_making_buckets(bench: wb.Workbench, benchmark) -> None:
+def test_buckets_are_made_for_both_traces(bench: wb.Workbench, benchmark) -> None:
     """Time how long it takes to compute the schedules of both traces, and to put their collectives into buckets."""
     split, context = bench.stock_plan.split, bench._captured.context
 

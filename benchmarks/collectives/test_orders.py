@@ -68,7 +68,7 @@ def row(name: str, overlap: Overlap) -> str:
 
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("machine", [H100, PCIE, SLOW], ids=lambda machine: machine.name)
-def test_order_table(bench: wb.Workbench, machine: Machine) -> None:
+def test_each_order_has_its_expected_stall_and_bytes_in_flight(bench: wb.Workbench, machine: Machine) -> None:
     print(f"\n{LAYERS} layers, {RANKS} ranks, {machine.name}, simulated")
     print(
         "| order | forward ms (stall) | in flight GB | backward ms (stall) | step | inversions | no compute | bound |"
@@ -104,7 +104,7 @@ def test_order_table(bench: wb.Workbench, machine: Machine) -> None:
 
 @pytest.mark.timeout(3000)
 @pytest.mark.benchmark(timer=time.process_time)
-def test_applying_a_policy(bench: wb.Workbench, benchmark) -> None:
+def test_a_policy_is_applied_faster_than_thunder_sorts_waits(bench: wb.Workbench, benchmark) -> None:
     """Time the reordering of both traces by a policy. It must take less time than Thunder's `sort_waits`."""
     sort_waits_s = thunder_sorts(bench)
     fresh = itertools.count(5)
@@ -123,7 +123,9 @@ def test_applying_a_policy(bench: wb.Workbench, benchmark) -> None:
 @pytest.mark.timeout(3000)
 @pytest.mark.benchmark(timer=time.process_time)
 @pytest.mark.parametrize("way", ["effect", "choose"])
-def test_moving_one_wait_and_simulating(bench: wb.Workbench, benchmark, way: str) -> None:
+def test_a_wait_is_moved_in_a_quarter_of_the_time_in_which_thunder_sorts_waits(
+    bench: wb.Workbench, benchmark, way: str
+) -> None:
     """Time moving one wait by hand, each time to a later statement: the plan, its memory, and its simulated step."""
     sort_waits_s = thunder_sorts(bench)
     assert bench.plan.overlap is not None

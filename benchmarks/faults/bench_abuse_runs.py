@@ -20,7 +20,7 @@ SEED = int(os.environ.get("WORKBENCH_SEED", "0"))
 
 
 @pytest.mark.timeout(3600)
-def test_broken_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_stores_cause_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = time.monotonic()
     found = break_stores(tmp_path, STORES, SEED, lambda root: monkeypatch.setenv(run_store.ROOT_VARIABLE, str(root)))
     took_s = time.monotonic() - begun
@@ -35,7 +35,7 @@ def test_broken_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_hostile_programs(tmp_path: Path) -> None:
+def test_hostile_programs_cause_no_fault(tmp_path: Path) -> None:
     begun = time.monotonic()
     states: Counter[str] = Counter()
     faults: list[str] = []

@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_program_that_fills_the_disk(benchmark, small_disk: Path) -> None:
+def test_if_a_program_fills_the_disk_the_run_says_so_and_leaves_no_process(benchmark, small_disk: Path) -> None:
     def fill() -> None:
         run = begin(small_disk, FILLS_THE_DISK).wait(250)
         assert run.error == "the event log could not be written: No space left on device"
@@ -45,12 +45,12 @@ def test_a_program_that_fills_the_disk(benchmark, small_disk: Path) -> None:
     benchmark.pedantic(fill, rounds=1)
 
 
-def test_a_program_that_prints_a_gigabyte(benchmark, tmp_path: Path) -> None:
+def test_a_program_may_print_a_gigabyte(benchmark, tmp_path: Path) -> None:
     benchmark.pedantic(prints, args=(tmp_path, 1024), rounds=1)
 
 
 @pytest.mark.timeout(7200)
-def test_workers_killed_at_two_hundred_random_times(benchmark, tmp_path: Path) -> None:
+def test_workers_killed_at_two_hundred_random_times_leave_readable_runs(benchmark, tmp_path: Path) -> None:
     phases = benchmark.pedantic(kill_at_random, args=(tmp_path, 200), kwargs={"together": 4}, rounds=1)
     benchmark.extra_info.update(phases)
     print(benchmark.extra_info)

@@ -54,7 +54,7 @@ def test_dynamo_opens_a_program_faster_than_the_interpreter(benchmark: Any) -> N
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-def test_opening_a_model(benchmark: Any, kind: str) -> None:
+def test_a_model_of_two_layers_opens(benchmark: Any, kind: str) -> None:
     ours = benchmark.pedantic(opened, args=(kind, "auto"), rounds=1)
     benchmark.extra_info.update(ours)
     print(f"\n{kind}, 2 layers: {ours['open_s']:.1f} CPU s, {ours['statements']} statements, {ours['way']}")

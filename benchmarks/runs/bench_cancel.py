@@ -133,7 +133,9 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("main_shell", ["idle", "busy"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_cancel_in_a_kernel(benchmark: Any, tmp_path: Path, version: str, main_shell: str) -> None:
+def test_a_cancel_in_a_kernel_ends_the_run_in_time(
+    benchmark: Any, tmp_path: Path, version: str, main_shell: str
+) -> None:
     found: dict[str, list[float]] = {stage: [] for stage in STAGES}
 
     def measure() -> None:

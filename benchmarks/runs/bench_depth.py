@@ -63,7 +63,7 @@ def told(progress: SweepProgress) -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_compile_time_against_depth(benchmark: Any, tmp_path: Path) -> None:
+def test_with_cuts_and_sharing_compile_time_grows_slowly_with_depth(benchmark: Any, tmp_path: Path) -> None:
     folder = Path(os.environ.get("WORKBENCH_DEPTH", tmp_path))
 
     def measure() -> dict[str, SweepResult]:

@@ -57,7 +57,7 @@ def sent_bytes(content: dict[str, Any]) -> int:
 
 
 @pytest.mark.browser
-def test_a_memory_timeline_of_a_million_events(benchmark: Any, tmp_path: Path) -> None:
+def test_a_memory_timeline_of_a_million_events_is_painted_in_time(benchmark: Any, tmp_path: Path) -> None:
     bench = wb.open("mlp", device="cpu", executor="torch", layers=2)
     draw = np.random.default_rng(0)
     live = np.abs(np.cumsum(draw.integers(-(1 << 20), (1 << 20) + 1, EVENTS))).tolist()

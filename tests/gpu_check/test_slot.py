@@ -112,7 +112,9 @@ def test_a_budget_of_pytorch_with_a_lower_peak_and_a_shorter_step_than_ours_is_a
         ("NVIDIA A100-SXM4-80GB", 84.9, "A100"),
     ],
 )
-def test_predictions_are_for_one_gpu_and_its_memory(name: str, memory_gb: float, machine: str) -> None:
+def test_a_machine_is_recognized_by_the_name_and_the_memory_of_its_gpu(
+    name: str, memory_gb: float, machine: str
+) -> None:
     assert suite.machine_of(name, int(memory_gb * 1e9)) == machine
 
 

@@ -715,7 +715,7 @@ def test_the_timeline_of_ranks_is_marked_as_simulated():
 
 
 @pytest.mark.slow
-def test_the_timeline_lists_each_collective_with_what_compute_waits_for():
+def test_the_timeline_lists_for_each_collective_how_long_compute_waits():
     bench = wb.open("fsdp_llama", layers=2, device="planned", executor="torch")
     app = App(bench)
     app.places.open("collectives")
