@@ -64,7 +64,7 @@ CONTENT = {"Curve and peak": "alive", "Runs": "experiments", "Worth it": "worth"
 
 
 def open_tab(lab: Lab, name: str, where: str = ".wb-app") -> None:
-    """Open a tab below the graph, and wait until it has content. A name of a top-level tab opens only this tab."""
+    """Open a tab below the graph, and wait until it has content. If `name` is a top-level tab, open only that."""
     place, tab = find(name)
     shown = lab.page.locator(where)
     shown.get_by_role("tab", name=place, exact=True).click()

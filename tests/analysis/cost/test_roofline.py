@@ -55,9 +55,9 @@ def test_fitted_rates_are_those_that_statements_reached() -> None:
 @pytest.mark.parametrize("flops_per_s", [8e9, 5e10, 1e12])
 @pytest.mark.parametrize("products", [1, 40])
 def test_rates_of_a_step_with_known_rates_are_found(flops_per_s: float, products: int) -> None:
-    """Elementwise statements, fusions of them, and products of narrow matrices do not lower the rate of operations.
+    """Statements whose bytes take longer than their operations do not lower the fitted rate of operations.
 
-    Most statements of a step compute, but their bytes take longer than their operations.
+    In this step, such statements are elementwise statements, fusions of them, and products of narrow matrices.
     """
     true, size = Rates(flops_per_s=flops_per_s, bytes_per_s=1e9, launch_s=1e-5), 1_000_000
     # Each kind of statement has a name, a number of statements, and a number of operations per byte.

@@ -470,7 +470,7 @@ def test_if_pytorch_cannot_log_its_settings_opening_gives_no_message(
     noted: list[str] = []
 
     def note() -> str:
-        # PyTorch 2.11 does this, because it excludes the setting only by an outdated name. Sorting functions fails.
+        # PyTorch 2.11 fails in this way: it excludes this setting only by an outdated name, and cannot sort functions.
         sets = {"ignore_logging_functions": dynamo_session.dynamo_config.ignore_logger_methods}
         noted.append(json.dumps({name: sorted(value) for name, value in sets.items()}))
         return noted[-1]

@@ -371,7 +371,7 @@ def test_parts_are_compared_with_unmodified_thunder_and_eager(mysterious: PartsB
 
 @pytest.mark.slow
 def test_operators_that_pytorch_runs_count_as_changed_kernels() -> None:
-    """PyTorch runs the sine here. Unmodified Thunder compiles it with Inductor, whose sine is not bitwise equal."""
+    """PyTorch runs the sine here. Unmodified Thunder compiles it with Inductor, whose sine has other bits."""
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten.sin(x) * x

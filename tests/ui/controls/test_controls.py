@@ -1,4 +1,4 @@
-"""If a fusion begins right after another has ended, the readout names it with the next memory sample."""
+"""If a fusion begins right after another has ended, the readout names the new fusion at the next memory sample."""
 
 from __future__ import annotations
 
