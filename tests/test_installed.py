@@ -1,7 +1,7 @@
 """A wheel installs the command, the app and the extensions, as a checkout does. Uninstalling removes all of them.
 
-The tests install into a new environment, with packages from the registry. If the registry cannot be
-reached, they are skipped, or fail in CI (CI=true).
+The tests install into a new environment, with packages from the registry. If the registry cannot be reached, they
+are skipped, or fail in CI (CI=true).
 """
 
 from __future__ import annotations

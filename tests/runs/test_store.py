@@ -89,7 +89,7 @@ def test_a_note_is_stored_with_a_run() -> None:
     assert not list(folder.glob("note*"))
 
 
-def test_an_unreadable_note_is_empty() -> None:
+def test_a_damaged_note_can_be_read_but_a_folder_in_its_place_is_not_replaced() -> None:
     folder = make("a", DONE)
     (folder / "note.txt").write_bytes(b"\xff one")
     assert run_store.note_of(folder).endswith(" one")
@@ -197,7 +197,7 @@ def test_a_request_that_is_not_a_file_gives_one_clear_error(make_other: Callable
     assert ([run.run_dir for run in runs], list(unreadable)) == ([good], [bad])
 
 
-def test_a_run_of_another_user_is_marked_and_hides_no_other_run() -> None:
+def test_a_run_of_another_user_is_listed_as_unreadable_and_hides_no_other_run() -> None:
     good, bad = make("a", DONE), make("b", DONE)
     child = os.fork()
     if child == 0:
@@ -258,7 +258,7 @@ def test_deleting_a_link_to_a_run_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["one\ntwo", "\x1b[31m", "\udcff"])
-def test_a_name_with_terminal_control_characters_is_refused(name: str) -> None:
+def test_a_name_that_is_not_plain_text_is_refused(name: str) -> None:
     folder = make("a", DONE)
     with pytest.raises(RunError, match="plain text"):
         run_store.rename(folder, name)

@@ -71,7 +71,7 @@ def test_equal_statements_share_a_row_and_new_or_moved_statements_are_marked(fou
     new = [each for each in found.statements if each.values[0] is None]
     assert len(new) == found.columns[2].predicted["statements"] - found.columns[0].predicted["statements"]  # type: ignore[operator]
     assert all(each.differs == (False, False, True, False) for each in new)
-    # The second plan has every statement of the baseline, and differs only in their order.
+    # The second plan has every statement of the baseline. Only the order of the statements differs.
     moved = [each for each in found.statements if each.differs[1]]
     assert moved
     assert all(each.values[1] is not None for each in moved)
