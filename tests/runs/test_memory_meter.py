@@ -156,7 +156,7 @@ def test_without_allocations_nothing_is_alive_at_the_peak() -> None:
 
 
 @pytest.mark.slow
-def test_memory_of_statements_is_measured_with_and_without_timing(tmp_path: Path) -> None:
+def test_memory_of_statements_is_measured_even_if_they_are_not_timed(tmp_path: Path) -> None:
     """A run measures the peak of each statement even if it does not time statements, as in the GPU check."""
     options = RunOptions(samples=3, clocks=False, check_accuracy=False, threads=2)
     run = workbench.open("mlp", layers=1).run(wait=True, folder=tmp_path / "run", options=options)
