@@ -543,7 +543,7 @@ def test_another_plan_moves_neither_the_graph_nor_the_current_match(mount):
     }"""
     page.evaluate(renew, index)
     assert page.evaluate(f"{VIEW}.state().top") == top
-    # The page finds matches that the scene does not show only after the index has come again.
+    # The page finds matches outside of the scene only after it has received the index again.
     page.locator("input[type=search]").fill("layers.9")
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
