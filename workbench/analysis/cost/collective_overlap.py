@@ -97,9 +97,9 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
 
 
 def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
-    """Return the bytes of a collective's inputs or of its results, whichever are more.
+    """Return the bytes of the full tensors of a collective.
 
-    These are the results of an all-gather, or the operands of a reduction.
+    For an all-gather, these are the bytes of its results. For a reduction, these are the bytes of its inputs.
     """
     inputs = int(graph.values.bytes[graph.statements.inputs[row]].sum())
     return max(inputs, _result_bytes(graph, row))

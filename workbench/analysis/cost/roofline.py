@@ -42,7 +42,7 @@ class Rates:
     launch_s: float
 
     def seconds(self, flops: float, nbytes: float) -> float:
-        """Return the launch time, plus the longer of two times: for the operations, and for the bytes."""
+        """Return a statement's seconds: the launch time, plus the longer of the times for operations and for bytes."""
         return self.launch_s + max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
 
 
@@ -198,7 +198,8 @@ def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     (by, read), (made_by, made) = statements.inputs.pairs(rows), statements.outputs.pairs(rows)
     apart = (statements.kind[rows] == Kind.FUSION) & ((statements.flags[rows] & StatementFlag.INPLACE) == 0)
     lives = values.storage[made]
-    # An output is `viewed` if its statement also reads its storage. A key stands for a pair of statement and storage.
+    # An output is `viewed` if the statement that makes it also reads from the same storage. A key stands for a pair of
+    # statement and storage.
     viewed = np.isin(_keys(made_by, lives, len(graph.storages)), _keys(by, values.storage[read], len(graph.storages)))
     kept = ~apart[made_by] | ~viewed | (lives < 0)
     touched = np.unique(_keys(np.append(by, made_by[kept]), np.append(read, made[kept]), len(values)))
@@ -254,8 +255,9 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
 
     def fitted(products: NDArray[np.bool_]) -> Rates:
         moving = ~products & (touched > 0)
-        # With totals, the rates predict the total time of the measured statements. A percentile of the rates
-        # would not, because small operands reach a lower rate. A rate is infinite if no statement was measured for it.
+        # Divide sums, so that the rates predict the total time of the measured statements. A percentile of the
+        # statements' rates would not, because statements with small operands reach lower rates. A rate is infinite if
+        # no statement was measured for it.
         return Rates(
             flops_per_s=float(flops[products].sum() / working[products].sum()) if products.any() else np.inf,
             bytes_per_s=float(touched[moving].sum() / working[moving].sum()) if moving.any() else np.inf,
@@ -263,8 +265,9 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
         )
 
     # An elementwise operator computes at most one operation per byte, because an element takes at least one byte.
-    # Fusions of such operators, and products of narrow matrices, compute more, but their bytes can still take longer.
-    # So leave these out and fit again, as long as some are found and other statements remain.
+    # Fusions of such operators, and products of narrow matrices, compute more operations per byte, but their bytes can
+    # still take longer than their operations. Remove such statements from `products` and fit again, until none is found
+    # or no statement would remain.
     products = flops > touched
     rates = fitted(products)
     while True:

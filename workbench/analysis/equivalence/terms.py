@@ -141,8 +141,8 @@ class Move:
         places = [_digits(step, dims) for step in (*next_move.strides, next_move.offset)]
         reach = [*(length - 1 for length in next_move.shape), 1]
         for dim, (length, _) in enumerate(dims):
-            # Several dimensions of the result may move along this dimension. The sum of their moves must be less than
-            # the length of this dimension.
+            # Steps along several dimensions of the result may all move along dimension `dim` of this move. Together
+            # they must move by less than its length.
             if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
                 return None
         *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]

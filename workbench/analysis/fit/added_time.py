@@ -89,7 +89,7 @@ class AddedTime:
         return np.asarray(seconds, float)
 
     def of_choices(self) -> NDArray[np.float64]:
-        """Return, for each choice, the seconds that it adds if it is the only choice. A GPU hides its transfer."""
+        """Return, for each choice, the seconds that it adds if it is the only choice; on a GPU, 0 for an offload."""
         return self.of_recomputations() + self.of_transfers() * (not self._rates.hides)
 
     @cached_property

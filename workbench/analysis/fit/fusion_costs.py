@@ -38,7 +38,7 @@ class RecomputeCost:
 
 
 def fused_statements(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
-    """Find the statements of a joint graph that no unfused statement of its execution graph computes.
+    """Find the statements of a joint graph whose outputs no unfused statement of the execution graph makes.
 
     The fusions of the execution graph contain these statements, or make them unnecessary.
 

@@ -26,7 +26,7 @@ def search_lowest_peak(
     relaxation: Relaxation,
     frees: Callable[[int], NDArray[np.float64]],
 ) -> None:
-    """Search for the assignment with the least peak memory. `evaluations` has it afterwards.
+    """Search for the assignment with the least peak memory. Afterwards, `evaluations` contains it.
 
     Each round solves a linear program. The rounds end if the lower bound of peak memory is reached, or if the program's
     least peak is not below the lowest known peak. If evaluations need no plan, single changes then lower the peak.

@@ -1,8 +1,9 @@
-"""Which values of a forward to save, and which to recompute, for the least time at each number of saved bytes.
+"""Choose which values of a forward to save, and which to recompute, for the least time at each number of saved bytes.
 
-A value that the backward needs is saved, or recomputed from values that are saved or recomputed themselves. For a price
-of a saved byte in seconds, the sets with the least sum of recompute time and paid bytes are the solution of a linear
-program whose vertices are whole numbers. A rising price gives sets with fewer bytes and more recompute time.
+A value that the backward needs is saved, or recomputed from values that are saved or recomputed themselves. A saved
+byte has a price in seconds. For each price, a linear program finds the set for which the recompute time plus the price
+of the saved bytes is least. All vertices of this linear program are integers. A higher price gives a set with fewer
+bytes and more recompute time.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 _EARLIER = 0.1
-"""A byte of the first value counts this share more than a byte of the last value.
+"""A byte of the first value costs more than a byte of the last value, by this share.
 
-So among identical layers, the first are recomputed first: their values are saved for the longest time.
+Therefore, among identical layers, values of the first layers are recomputed rather than values of the last: the values
+of the first layers would be saved for the longest time.
 """
 _SOLVED = 96
-"""Most linear programs that are solved for one family of sets."""
+"""Largest number of linear programs that are solved for one list of sets."""
 _LOWEST_PRICE = 1e-5
-"""Lowest price of all bytes together, as a share of the time of the whole forward. Its reciprocal is the highest."""
+"""Lowest price of all bytes together, as a multiple of the time of the whole forward; 1 / this is the highest price."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +100,7 @@ def from_saved(values: Sequence[ForwardValue], saved: Collection[str]) -> SavedS
 def cheapest_sets(
     values: Sequence[ForwardValue], below_bytes: int, go_on: Callable[[], None] = lambda: None
 ) -> list[SavedSet]:
-    """Return sets with fewer saved bytes than `below_bytes`, by rising recompute time and falling bytes.
+    """Return sets with fewer saved bytes than `below_bytes`, sorted by rising recompute time and falling bytes.
 
     Each set has the least recompute time for its bytes, where a byte of an early value counts slightly more.
     """
@@ -140,7 +142,7 @@ class _Priced:
 
 
 class _Program:
-    """The linear program. Each value has two variables: whether the backward has it, and whether it recomputes it."""
+    """The linear program. Each value has two variables: whether the backward reads it, and whether it is recomputed."""
 
     def __init__(self, values: Sequence[ForwardValue]) -> None:
         self._values, count = values, len(values)

@@ -9,7 +9,7 @@ from workbench.analysis.memory.liveness import storage_spans
 from workbench.core.graph import Graph, ValueFlag
 
 KINDS = ("parameters and inputs", "saved", "gradients", "transient")
-"""Kinds of memory. A storage of several kinds has the first of them. Outputs that no backward reads are transient."""
+"""Kinds of memory. A storage of several kinds counts as the first. Outputs that no backward reads are transient."""
 
 
 def bytes_by_kind(graph: Graph) -> NDArray[np.int64]:

@@ -552,7 +552,7 @@ def gradient_copies(graph: Graph, storage: Sequence[int]) -> Iterator[GradientCo
     """
     ends = graph.ends
     others = np.flatnonzero(graph.values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
-    # Autograd passes a gradient that it does not accumulate in a leaf to another node of its graph.
+    # If autograd does not accumulate a gradient in a leaf, it passes the gradient to another node of its graph.
     passed_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
     kept = {storage[value] for value in (*others, *passed_on)}
     waiting = Counter(storage[value] for value in ends.accumulated)

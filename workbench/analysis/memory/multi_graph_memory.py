@@ -364,7 +364,7 @@ class _LiveStorages:
     def _ownerless_storages(self, index: int, gradients: Sequence[int]) -> set[int]:
         """Return the live storages that are freed after event `index`, but before the next part runs.
 
-        The result has no storage that is also the storage of one of the `gradients`, or that a part holds.
+        The result leaves out the storages of `gradients`, and storages that a part holds.
         """
         freed: set[int] = set()
         for event in self.events[index + 1 :]:

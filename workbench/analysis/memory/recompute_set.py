@@ -166,10 +166,9 @@ class Recomputer:
         return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
 
     def first_storage_reads(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
-        """Return, by saved storage, when the recomputations of the storages in `always` first read the saved storage.
+        """Return, by saved storage, before which statement a recomputation of a storage in `always` first reads it.
 
-        Each item is a statement of the backward, right before which a recomputation reads the saved storage. The result
-        is empty if the constructor's `also_saved` is empty.
+        Each of these statements is in the backward. The result is empty if the constructor's `also_saved` is empty.
         """
         found: dict[int, int] = {}
         for storage in always if self.kept else ():

@@ -35,9 +35,9 @@ class ReservedMemory:
     fragmented_bytes : int
         Bytes that are reserved but not allocated, at the time of the most allocated bytes.
     statement : int
-        The last statement that makes the allocator reserve more memory than before or, if an allocation is refused, its
-        statement. -1 stands for the allocation of the arguments. The number of statements stands for autograd's copies
-        after the last statement.
+        The last statement that makes the allocator reserve more memory than before. If an allocation is refused, the
+        statement of this allocation instead. -1 stands for the allocation of the arguments. The number of statements
+        stands for autograd's copies after the last statement.
     refused_bytes : int
         Size of the first allocation for which the device has too little memory; 0 if all allocations succeed. The
         allocation belongs to `statement`.

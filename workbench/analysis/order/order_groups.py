@@ -25,7 +25,7 @@ def recomputed_by_layer(graph: Graph, half: StatementReads) -> dict[str, list[in
 
 
 def gradient_statements(graph: Graph, half: HalfStep) -> list[int]:
-    """Return the statements on which exactly one final statement depends, if that one returns a gradient."""
+    """Return the statements that contribute to only one final statement, provided that it returns a gradient."""
     flags, makes = graph.values.flags, graph.statements.outputs
     gives = [bool((flags[makes[row]] & ValueFlag.GRADIENT).any()) for row in half.rows]
     return [place for place, ends in enumerate(_ends(graph, half)) if len(ends) == 1 and gives[min(ends)]]
