@@ -109,7 +109,7 @@ class NextChoice:
 
     @property
     def effect_in_words(self) -> str:
-        """As `effect`, with the choice as words and not as an entry of a config."""
+        """Like `effect`, but with the choice in words, not as an entry of a config."""
         return f"{self.option} {self.id.partition(':')[2] or self.id}, {self._step_text}"
 
     @property

@@ -42,12 +42,13 @@ class TorchFit:
         Bytes that the forward saves, without the fit and with it.
     step_s, added_s : float
         Estimated time of a step without recomputation, and the estimated time that the fit adds. PyTorch recomputes
-        fused operators also without a fit. `added_s` is the difference from this recomputation time, or from that of
-        the set with the next most saved bytes if it is lower. It is 0 if the peak without the fit is within the limit.
+        fused operators even without a fit. `added_s` is the recompute time of the chosen set, minus the recompute time
+        of the first or of the second set in `TorchFitter.sets`, whichever is shorter. It is 0 if the peak without the
+        fit is within the limit.
     choices : mapping of Key to str
         Maps module path, operator and ordinal to ``save`` or ``recompute``. Choices that the user made are included.
     sites : mapping of Key to str
-        Maps some of the same keys to the ids of their sites. Other keys have no site.
+        Maps each key of `choices` that has a site to the site's id.
     unapplied : tuple of str
         Messages about choices that are not applied.
     machine : str
@@ -146,7 +147,7 @@ class TorchFitter:
 
     @functools.cached_property
     def sets(self) -> list[SavedSet]:
-        """The sets of saved values, the first as PyTorch saves them."""
+        """The sets of saved values. The first set is what PyTorch saves without a fit."""
         pinned = {name: self._pinned.get(key) for name, key in self._step.made_by.items()}
         values = [
             dataclasses.replace(

@@ -99,8 +99,8 @@ def file_text(
 ) -> str:
     """Return the text of the file.
 
-    `predicted` has the lines about its prediction, if there is one already. `made` has the choices that `found` was
-    made from; by default these are the bench's present choices.
+    `predicted` has the lines about predicted figures, if the caller has them already. `made` has the choices from which
+    `found` was made; by default, these are the bench's present choices.
     """
     from workbench.plain_torch import compiled, eager, operators
 
@@ -116,8 +116,9 @@ def file_text(
         "",
         *textwrap.wrap(
             f"This file needs nothing but PyTorch {TORCH_VERSIONS}. A choice names an operator by the path of its "
-            "module, by its name, and by the number of operators of this name before it in this module. Its output is "
-            "saved for the backward, or recomputed by the backward. PyTorch decides about all other tensors.",
+            "module, by its name, and by the number of operators of this name before it in this module. The "
+            "operator's output is saved for the backward, or recomputed by the backward. PyTorch decides about all "
+            "other tensors.",
             110,
         ),
         *(predicted or (_predicted_lines(bench) if target == "torch" else [])),

@@ -833,7 +833,7 @@ class Workbench:
         from workbench.bench.fit.torch_fit import TorchFitter
 
         check_peak(peak)
-        self.torch_choices()  # refuses programs that PyTorch cannot follow
+        self.torch_choices()  # raises an error if PyTorch cannot follow the program
         rates, choices = of_device(self, machine), self.choices
         if self._torch_fitter is None or self._torch_fitter[:2] != (rates, choices):
             self._torch_fitter = rates, choices, TorchFitter(self, rates)

@@ -76,7 +76,7 @@ TYPES: dict[str, type[Event]] = {}
 
 def _check_same_length(*columns: Sequence[Any]) -> None:
     if len({len(column) for column in columns}) > 1:
-        raise ValueError("lists of one length are needed")
+        raise ValueError("the lists of a record must have equal lengths")
 
 
 def _event[T: type[Event]](cls: T) -> T:

@@ -622,17 +622,17 @@ def stepper_in_double(
     seed: int = 0,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Stepper | None]:
-    """Give a stepper of a program in eager PyTorch with all floating-point tensors in double precision.
+    """Yield a stepper of a program in eager PyTorch with all floating-point tensors in double precision.
 
-    Give None if double precision is known to be impossible: under autocast, and if tensors share memory. At the end of
-    the context, the tensors have their own data type again.
+    Yield None if double precision is known to be impossible: under autocast, and if tensors share memory. At the end of
+    the context, the tensors get their own data type back.
 
     Parameters
     ----------
     build : callable
         Makes a new copy of the program.
     cotangents : sequence of Tensor, optional
-        Gradients of the outputs that the program's step in its own data type used; None if it used none.
+        Gradients of the outputs, from the program's step in its own data type; None if that step used none.
     seed, modes
         As in `Stepper`.
     """

@@ -194,7 +194,8 @@ def measure(
     overhead = interleaved_timing.ratio(clocked_s, found["without"] * len(variants), paired=True)
     starts, durations, frees = medians(clocks, rows)
     host_s = statistics.median((row[-1] - row[0]) / 1e9 for row in rows[clocks.sides[-1]])
-    # On a busy machine, most of the steps with clocks in both may be many times as long as a step without clocks.
+    # On a busy machine, most of the steps with clocks in forward and backward may be many times as long as a step
+    # without clocks.
     median_s = statistics.median(found["without"])
     one_step_s, one_row = min(whole, key=lambda each: abs(each[0] - median_s))
     one_starts, one_seconds, one_frees = one_step(clocks, one_row)

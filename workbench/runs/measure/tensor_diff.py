@@ -96,7 +96,7 @@ def compare_tensors(
     ------
     TensorError
         One result for each name in either step, except for tensors within their tolerance to which neither step wrote.
-        A tensor that only one step has is never right, unless it is a gradient of zeros: `TensorError.lacks` names the
+        A tensor that only one step has is never right, unless it is a gradient of zeros. `TensorError.lacks` names the
         side that lacks it.
     """
     sizes: dict[str, float] = {}
