@@ -194,7 +194,7 @@ class Selection:
                 continue
             if not self._questions.empty() or not current():
                 return
-            # A plan is the only source of what is alive at the higher peak.
+            # Only a plan says which storages are alive at the higher peak.
             then = self._bench.plan_with({**self._bench.choices, **self._graph.choices_at(site.id, option)}, keep=False)
             reasons.setdefault(site.id, {})[option] = words_of_held(newly_held(plan, then))
             show()

@@ -2,10 +2,10 @@
 
 import { h, humanBytes, isPlainKey, panel } from "./dom.js";
 
-const LEAST = 120; // of a plot's height, in pixels
+const LEAST = 120; // least height of a plot, in pixels
 const ROOM = 260; // least height of a plot in which the peak is named above the curve, in pixels
-const NARROW = 480; // pixels: in less width the key stands below the plot, and not beside it
-const SETTLED = 60; // for how long a plot stays as it is before more of it is asked for, in milliseconds
+const NARROW = 480; // width below which the legend is below the plot and not beside it, in pixels
+const SETTLED = 60; // time from the last change of the visible range to the request for its points, in milliseconds
 
 /** Return BokehJS in the version that made the plot. Load it if the page lacks it; another version on the page stays. */
 async function library(model, /** @type {string} */ version) {
@@ -64,7 +64,7 @@ function render({ model, el }) {
     const room = (above ? el.clientHeight : tabs?.clientHeight - 14) - words.offsetHeight;
     const height = full ? Math.max(LEAST, room) : usual;
     if (plot.height !== height) plot.height = height;
-    // Above the curve of a low plot there is no room for a text, and below it another one stands.
+    // A low plot has no space for the peak's label above the curve, so its label is beside the peak.
     if (low === height < ROOM) return;
     low = height < ROOM;
     shown?.get_model_by_name("peak label")?.setv({ text_baseline: low ? "middle" : "bottom", y_offset: low ? 0 : -8 });
@@ -72,7 +72,7 @@ function render({ model, el }) {
   }
   let low = false;
   const words = h("div", { class: "wb-plot-key", hidden: true });
-  /** What each colour means stands beside the plot, or below it where it is narrow. */
+  /** Draw the legend: beside the plot, or below it if the plot is narrow. */
   function drawKey(/** @type {any} */ plot) {
     const legend = plot.right.find((part) => part.type === "Legend"), narrow = el.clientWidth < NARROW;
     if (!legend) return;
@@ -141,7 +141,7 @@ function render({ model, el }) {
     near[message.axis] = { ...message, names: Object.keys(message.sources) };
     for (const [name, data] of Object.entries(message.sources)) shown.get_model_by_name(name).data = columns(data);
   }
-  /** What a plot was put into the page as, once that stays there; null where the view is gone by then. */
+  /** Embed a plot in the page, and return its Bokeh views; null if the widget was removed, or the plot is outdated. */
   async function embedded(bokeh, item, /** @type {() => boolean} */ current) {
     while (await attached(el, stop.signal) && current()) {
       const place = document.createElement("div");
@@ -159,7 +159,7 @@ function render({ model, el }) {
   }
   let drawings = 0;
   async function draw() {
-    // A plot in the colours of another theme may come while the first is put into the page: the last one stays.
+    // While a plot is being embedded, a plot in the colours of another theme may come. Keep only the latest plot.
     const drawing = ++drawings, current = () => drawing === drawings;
     const { item, version, pickable } = model.get("plot");
     const bokeh = await library(model, version);

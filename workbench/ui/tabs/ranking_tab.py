@@ -161,7 +161,7 @@ class RankingTask:
             row_of(group, choices, self._gains.get(number), self._refused.get(number, ""))
             for number, (group, choices) in enumerate(self._rows)
         ]
-        # Before the plans begin, a row without a gain is still without a plan: count it once.
+        # Before plans begin, a row may need both an estimate and a plan: count it once.
         begun = self._by_plan is not None
         left = len(self._by_plan or ()) if begun else min(len(self._is_inexact()), len(self._quick) + MOST_PLANS)
         return {"rows": rows, "left": left, "machine": self._worth.machine.name}

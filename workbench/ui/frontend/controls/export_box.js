@@ -1,10 +1,10 @@
-// What Export writes: for whom, which choices are left out, and the file. It lies over what is below the header.
+// The box of the button Export: targets, the choices that are left out, and the file. It covers the area below the header.
 
 import { h } from "../dom.js";
 
 const WAIT = 250; // milliseconds without typing before the file is shown again
 
-/** The button that opens the box, the box, and what the button Export does. @param {any} model @param {HTMLInputElement} file */
+/** Return the button that opens the box, the box, the action of the button Export, and a function that redraws the box. @param {any} model @param {HTMLInputElement} file */
 export function exportBox(model, file) {
   const targets = () => model.get("targets") ?? [];
   let target = "thunder", timer = 0, asked = "", answered = false;
@@ -53,7 +53,7 @@ export function exportBox(model, file) {
   function draw() {
     if (el.hidden) return;
     const found = model.get("exported") ?? {}, here = found.asked === asked;
-    // The choices have changed since: the file is another.
+    // The choices have changed, so the shown file is outdated.
     if (answered && !found.asked) { ask(); return; }
     answered = here;
     make.textContent = `Export to ${file.value.trim() || "…"}`;

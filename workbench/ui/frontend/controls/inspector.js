@@ -6,7 +6,7 @@ import { keyList } from "../graph/graph_keys.js";
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "inspector");
-  // Without a selection, nothing in the panel has the focus, and it may be higher than its place.
+  // Let keys scroll the panel: without a selection, nothing in it takes the focus, and its content may be too high.
   for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": "Inspector" })) el.setAttribute(name, value);
   const go = (id) => () => model.send({ type: "go", id });
   previewed(model, el);
@@ -18,7 +18,7 @@ function render({ model, el }) {
   const effect = (figures) => h("dl", { class: "wb-effect" }, figures.map(({ name, text, tone }) => [
     h("dt", {}, name), h("dd", { class: tone ? `wb-${tone}` : null }, text)]));
 
-  /** What an option gains in each group of layers. */
+  /** Return a table of an option's effects in each group of layers. */
   const groups = (rows) => h("table", { class: "wb-groups" }, h("thead", {}, h("tr", {}, ["in", "peak, predicted", "saved"].map((name, i) => h("th", { class: i ? "wb-right" : null }, name)))),
     h("tbody", {}, rows.map(({ name, ...cells }) => h("tr", {}, h("td", {}, name), [cells.peak, cells.saved].map(({ text, tone }) => h("td", { class: `wb-right ${tone ? `wb-${tone}` : ""}` }, text))))));
 
@@ -36,7 +36,7 @@ function render({ model, el }) {
       one.moved.map((other, i) => [i ? ", " : "", link(other)]), one.more ? h("span", { class: "wb-muted" }, ` and ${one.more} more`) : ""),
     one.waiting && h("div", { class: "wb-muted" }, "computing…"));
 
-  /** What a choice applies to: the one shown, those that are shown as one, or all layers. */
+  /** Return the buttons for the scope of a choice: the shown site, the sites that are shown as one, or all layers. */
   const scope = ({ now, named }) => h("div", { class: "wb-scope", role: "group", "aria-label": "What a choice applies to" }, h("span", { class: "wb-muted" }, "Choose for "),
     Object.entries(named).map(([name, text]) => h("button", { class: name === now ? "wb-pressed" : null, "aria-pressed": String(name === now), onclick: () => model.send({ type: "scope", scope: name }) }, text)));
 
@@ -46,11 +46,11 @@ function render({ model, el }) {
   const values = (title, list, last) => list.length > 0 && h("section", {}, h("h4", {}, title),
     h("table", { class: "wb-values" }, h("thead", {}, h("tr", {}, ["value", "bytes", last].map((name) => h("th", { class: name === "bytes" ? "wb-right" : null }, name)))),
       h("tbody", {}, list.map(value))));
-  /** A fusion's boundaries: the statements beside it, and why each is not in it. */
+  /** Return the list of a fusion's neighbours, each with the reason why the fusion does not contain it. */
   const edges = (list) => h("section", {}, h("h4", {}, "Why it ends here"), h("ul", { class: "wb-edges" }, list.map((edge) => h("li", {},
     h("span", { class: "wb-muted" }, edge.before ? "before it " : "after it "), link(edge), h("div", { class: "wb-reason" }, edge.reason)))));
   let wrapped = false;
-  /** A fusion's code, once it is asked for. */
+  /** Return the section with a fusion's code, or with a button that requests the code. */
   const code = ({ fusion, code: found }) => h("section", { class: "wb-code" }, h("h4", {}, "Its code"), found
     ? [h("p", { class: "wb-muted" }, found.kind), h("div", { class: "wb-row" },
       navigator.clipboard && h("button", { onclick: () => { void navigator.clipboard.writeText(found.text); } }, "Copy"),
@@ -86,7 +86,7 @@ function render({ model, el }) {
     if (shown.hint) parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint), keyList());
     const { scrollTop } = el, held = /** @type {any} */ (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
     el.replaceChildren(...parts.filter(Boolean));
-    // Effects come one by one. Keep the focus on its option when the panel is redrawn.
+    // Effects come one by one, and each redraws the panel. Keep the focus on the option that has it.
     if (held) /** @type {any} */ (el.querySelector(`[data-preview="${CSS.escape(held)}"]`))?.focus({ preventScroll: true });
     el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
     el.dataset.shown = shown.title ?? "";

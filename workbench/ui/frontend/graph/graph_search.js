@@ -20,7 +20,7 @@ export function rankOf(/** @type {Entry} */ { names, scope, symbol, text }, /** 
 export function search(/** @type {Entry[]} */ entries, /** @type {string} */ asked) {
   const query = asked.trim().toLowerCase();
   if (!query) return [];
-  // Several words: an entry that has each of them, such as a layer and a symbol, as well as its worst word.
+  // If the query as a whole does not match, an entry must match each word, such as a layer and a symbol. Its rank is that of its worst word.
   const words = query.split(/\s+/u);
   const rank = (entry) => {
     const whole = rankOf(entry, query), each = whole >= 0 ? [whole] : words.map((word) => rankOf(entry, word));

@@ -30,7 +30,7 @@ function render({ model, el }) {
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
     h("div", { class: "wb-row" }, progress, said, again, each), why);
 
-  let shown = 0, from = 0, began = 0; // shown peak; limits known when the timing began, and the time then, in milliseconds
+  let shown = 0, from = 0, began = 0; // shown peak; number of limits done when the timing began, and the time then, in milliseconds
   const left = (/** @type {number} */ done, /** @type {number} */ count) => {
     if (!began || done < from) [from, began] = [done, performance.now()];
     const seconds = Math.ceil((performance.now() - began) / 1000 / (done - from) * (count - done));

@@ -1,4 +1,4 @@
-// Settings of whole levers: a menu for each, and a field if other values are legal, too. Above them, options for what runs measure.
+// Settings of whole levers: a menu for each, and a field if other values are legal, too. Above them, boxes for further measurements of runs.
 
 import { follow, h, panel } from "../dom.js";
 

@@ -42,11 +42,11 @@ function render({ model, el }) {
     if (shownView === "collectives") listCollectives(collectives);
     else listMedians(medians);
   }
-  /** A row leads to its statement, where the graph shows it. */
+  /** Make a row. A click on it selects its statement, if the graph shows the statement. */
   const row = (one, ...cells) => h("tr", { class: `${one.id ? "wb-can" : ""} ${one.id && (model.get("marked") ?? []).includes(one.id) ? "wb-chosen" : ""}`, onclick: one.id ? () => model.send({ type: "go", id: one.id }) : null }, cells);
   const right = (...text) => h("td", { class: "wb-right" }, ...text);
 
-  /** Collectives of the simulated step: what each costs, and what of it compute waits for. */
+  /** List the collectives of the simulated step: their durations, and how long compute waits for each. */
   function listCollectives(all) {
     const by = (key, label, title) => h("th", { class: "wb-right", "aria-sort": bySize === key ? "descending" : null }, h("button", { class: "wb-link", title, onclick: () => { bySize = key; list(); } }, label));
     const rows = bySize ? [...all].sort((a, b) => b[bySize] - a[bySize]) : all;
