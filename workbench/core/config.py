@@ -425,7 +425,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def _same_version(package: str, here: str, version: str) -> bool:
-    """Return whether two versions are equal. Versions of the workbench between two git tags count as the later one."""
+    """Return whether two versions are equal. A workbench version between two git tags counts as the later tag."""
     if here == version or package != "thunder-workbench":
         return here == version
     try:

@@ -22,9 +22,9 @@ def checkpoint(model: Any, *, choices: Any = CHOICES) -> Any:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"checkpoint changes a torch.nn.Module, given {type(model).__name__}: use compile instead")
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
-    before = vars(model).get("forward")  # of the instance, such as a wrapper of another library
+    before = vars(model).get("forward")  # the instance's own forward, such as a wrapper by another library
 
-    # A method, so that a deep copy of the module runs its own forward.
+    # Make `run` a method, so that a deep copy of the module runs its own forward.
     @functools.wraps(model.forward)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         forward = before or functools.partial(type(self).forward, self)
@@ -78,7 +78,10 @@ class _Again:
 
 
 class _Held:
-    """A tensor that the backward reads, or its view of the output of an operator that runs again."""
+    """A tensor that the backward reads.
+
+    If an operator makes the tensor again, only its place in the operator's output is stored.
+    """
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor: Any = tensor

@@ -16,15 +16,15 @@ THRESHOLDS = (8_000_000, 1000, 1000)
 """Arguments of `gc.set_threshold`. The first number is how many new objects trigger a collection of the new objects.
 The second and third numbers are so large that full collections practically never run.
 
-Opening a Llama of 128 layers creates about 4 million objects, of which 1 % are in unreachable cycles. If all 8 million
-objects between two collections were garbage, they would take 800 MB.
+Opening a Llama of 128 layers creates about 4 million objects, of which 1 % are in unreachable cycles. Even if all of
+the 8 million new objects before a collection were garbage, they would take only 800 MB.
 """
 
 MANY = 500_000
 """If a block leaves more new objects than this, they move to the oldest generation without being visited.
 
-Opening a Llama of 32 layers leaves 1.2 million objects. When they were in the middle generation, one of the next ten
-choices visited all of them, which took as long as the choice itself.
+Opening a Llama of 32 layers leaves 1.2 million objects. In the middle generation, a collection during one of the next
+ten choices would visit all of them, and would take as long as the choice itself.
 """
 
 FROZEN_BY_PYTHON = 5_000

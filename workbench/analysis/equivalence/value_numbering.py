@@ -603,8 +603,8 @@ class ValueNumbering:
     def _arrive(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
         coming = [self.structure.get(number, ("",)) for number in numbers]
-        # Tensors that are reloaded together share one CUDA event. The wait on this event belongs to the first of these
-        # tensors, so the first operand must be this tensor.
+        # Tensors that are reloaded together share one CUDA event. Only the first of them has the event, so it must be
+        # the first operand.
         if len(found) != len(numbers) or coming[0][0] != "coming" or coming[0][2] != 0:
             return found
         for node, known in zip(found, coming, strict=True):

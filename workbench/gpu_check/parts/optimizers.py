@@ -59,7 +59,7 @@ def _optimizer(
             return {**figures, **same}
         bench = runs.open_program(conditions, program, size=size, parameters=parameters)
     else:
-        assert planned is not None, "it is a GPU's"
+        assert planned is not None, "only a rehearsal may lack a plan"
         bench = planned
     run = runs.run_to_end(bench, _OPTIONS)
     accuracy = run.accuracy
@@ -81,7 +81,7 @@ def _aliases(conditions: Conditions, program: str, policy: str, _: Known) -> Fig
     if conditions.rehearse:
         # Code for a CPU has no `set` operations, so a run would check nothing.
         return {"refused": "", "step_s": None, "bitwise": None}
-    assert bench is not None, "it is a GPU's"
+    assert bench is not None, "only a rehearsal may lack a plan"
     run = runs.run_to_end(bench, _OPTIONS)
     accuracy = run.accuracy
     return {

@@ -243,10 +243,10 @@ def _curve(conditions: Conditions) -> Iterator[CheckStep]:
 
 
 def _budget(conditions: Conditions, budget: float, known: Known) -> Figures:
-    """Run the program of the curve under torch.compile with a budget. It is wrong if it beats one of our best points.
+    """Run the program of the curve under torch.compile with a budget. The step is wrong if it beats one of our points.
 
-    It beats a point if its peak is lower, and its step is shorter by more than noise. Points that another of our points
-    beats do not count.
+    The run beats a point if its peak is lower, and its step is shorter by more than noise. Points that another of our
+    points beats do not count.
     """
     build = _long(conditions, conditions.size(2, 1)).program.build
     figures = training.run_with_budget(budget, build)
