@@ -55,7 +55,7 @@ def open_bench(
 
 
 def check_program_name(program: str, settings: list[str] | None) -> None:
-    """Refuse an unknown program or unknown settings, without importing PyTorch and Thunder, which takes seconds."""
+    """Refuse an unknown program or unknown settings, without the imports of PyTorch and Thunder, which take seconds."""
     check_named(program, [parse_pairs("--set", settings, ProgramError)])
 
 

@@ -25,7 +25,7 @@ _TURNED = 400_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitProblem:
-    """What all searches of a fit are given.
+    """The data that all searches of a fit receive.
 
     Attributes
     ----------

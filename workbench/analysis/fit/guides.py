@@ -67,12 +67,15 @@ class Guides:
         return self._make[number]()
 
     def corrected(self, number: int) -> Chooser:
-        """Return a guide that predicts the exact peaks if everything is saved."""
+        """Return a guide whose predicted peaks are exact for the assignment that saves everything."""
         guide = self[number]
         return guide.with_correction(self._evaluations.stock_peaks - guide.evaluations.stock_peaks)
 
     def exact(self, guide: Chooser, point: OptionCost) -> OptionCost:
-        """Return the exact cost of a guide's assignment. Values that its recomputations read are recomputed, too."""
+        """Return the exact cost of a guide's assignment.
+
+        If one of its recomputations reads a storage in `FitProblem.remade`, this storage is recomputed, too.
+        """
         problem, options, candidates = self._problem, point.options, self._problem.remade
         if guide.stands_for is not None:
             options = guide.stands_for(options)

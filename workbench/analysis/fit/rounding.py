@@ -7,8 +7,8 @@ which positions the memory exceeds the limit. Rows for these positions are added
 no position exceeds the limit.
 
 Equal choices of equal layers are merged first, because the merged program takes a hundredth of the time. If the result
-exceeds the limit, a program with all choices is solved. While no assignment within the limit is known, programs are
-solved with a loose tolerance, because their solutions only serve to find further rows.
+is not close to the bound, a program with all choices is solved. While no assignment within the limit is known, programs
+are solved with a loose tolerance, because their solutions only serve to find further rows.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class SavedSet:
 
 
 def from_saved(values: Sequence[ForwardValue], saved: Collection[str]) -> SavedSet:
-    """Return what the backward recomputes if exactly `saved` are saved."""
+    """Return the values of `saved` that the backward reads, and the values that it recomputes from them."""
     of = {value.name: value for value in values}
     kept, again = set[str](), set[str]()
     todo = [value.name for value in values if value.needed]

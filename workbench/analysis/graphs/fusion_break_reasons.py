@@ -77,7 +77,7 @@ def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -
     if kind == Kind.FUSION:
         first, last = (neighbor, fusion) if neighbor_first else (fusion, neighbor)
         between = _statement_between(graph, first, last)
-        # A fusion of both and a statement between them would need each other's outputs.
+        # If both were in one fusion, this fusion and the statement between them would need each other's outputs.
         if between >= 0:
             name, ends = statements.name[between].rpartition(".")[2], (statements.name[first], statements.name[last])
             path = f"{name} depends on {ends[0]} and feeds {ends[1]}"

@@ -95,7 +95,7 @@ class Cuts(tuple[Cut, ...]):
     """Table of the plans on the Pareto front of compilations, peak memory, saved bytes and step time.
 
     One plan beats another if it is at least as good in all of these figures. The front has the plans that are not
-    beaten. Of plans with equal figures, it has the one with the fewest choices.
+    beaten. If several plans have equal figures, the front has only the plan with the fewest choices.
     """
 
     stock: Cut

@@ -1,6 +1,6 @@
 """Fit for plain `torch.compile`: find choices whose predicted peak under `torch.compile` is within a limit.
 
-Of the sets of saved values whose peaks it predicts, the fit returns the one within the limit with the least step time.
+The fit predicts the peaks of some sets of saved values, and returns the set within the limit that adds the least time.
 """
 
 from __future__ import annotations

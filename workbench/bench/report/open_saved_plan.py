@@ -56,7 +56,7 @@ class MemoryEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class SavedPlan:
-    """A saved plan, and choices made on it after it was opened, which are called choices made here.
+    """A saved plan, and choices that were made on it after it was opened. Such choices are called choices made here.
 
     Attributes
     ----------

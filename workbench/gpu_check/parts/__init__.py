@@ -1,1 +1,1 @@
-"""The parts of a check: one file for each part, `part_list` with their order, and what they share."""
+"""The parts of a check: one file for each part, `part_list` with their order, and code that they share."""

@@ -26,8 +26,8 @@ MOST_OFF_LOSS_SHARE = 0.01
 def train(config: Path, build: Callable[[], Parts], predicted_peak_bytes: int, most_off_share: float) -> Figures:
     """Load a config and train for three steps of SGD, as a training script does.
 
-    Eager PyTorch trains the same model, with each layer checkpointed. The step is wrong if a loss differs from eager's
-    loss, or the peak from its prediction.
+    Eager PyTorch trains the same model, with each layer checkpointed. The step is wrong if a loss differs too much from
+    eager's loss, or the peak from its prediction.
     """
     import workbench
 

@@ -97,7 +97,7 @@ class Selection:
         return {**content, "here": inspector.sites_of_statement(shown.graph, self._bench.plan.sites, statement)}
 
     def _only_site(self, id: str) -> list[Site]:
-        """Return the site of what a statement makes, if it has one such site.
+        """Return the site of the values that a statement makes; empty if there are no or several such sites.
 
         The inspector then shows the site's options with the statement. For a fusion, it shows links.
         """

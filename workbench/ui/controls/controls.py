@@ -43,7 +43,7 @@ class Controls(Panel):
     tab_asked : bool
         Whether the first view opens a tab of the page.
     targets : list of dict
-        What an exported file can be for, with the keys ``target name about file``.
+        Targets of an export, each with the keys ``target name about file``.
     exported : dict
         The file that *Export* would write, with the keys ``asked count left_out_count left_out text more``, or
         ``asked refused``; empty until the page asks for it.

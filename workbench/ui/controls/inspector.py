@@ -102,7 +102,7 @@ def site_content(
     machine : str
         Name of the machine on which effects are simulated.
     now : mapping of str to mapping of str to int, optional
-        For each site, the number of sites with each choice among those to which a choice applies.
+        For each site, how often each option is chosen at the sites to which a choice would apply.
     by_layers : ByLayers, optional
         Known effects in groups of layers.
     reasons : mapping of str to mapping of str to str, optional

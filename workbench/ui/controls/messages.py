@@ -58,7 +58,7 @@ def choices_file(program: Program) -> str:
 
 
 def module_file(program: Program) -> str:
-    """Return the default name of the file for plain PyTorch, which a script imports: its stem is an identifier."""
+    """Return the default name of the file for plain PyTorch: its stem is an identifier, so scripts can import it."""
     stem = re.sub(r"\W", "_", choices_file(program).removesuffix(".py"))
     return f"{'_' * stem[0].isdigit()}{stem}.py"
 
@@ -83,7 +83,7 @@ def size_words(program: Program) -> list[str]:
 
 
 def app_name(program: Program) -> str:
-    """Return the name of the app of a program, which tells the apps of one program with different sizes apart."""
+    """Return a name for the app of a program. The name contains sizes, because apps may differ in them."""
     return ", ".join([program.name, *size_words(program)])
 
 

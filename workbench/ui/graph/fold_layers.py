@@ -1,4 +1,4 @@
-"""Find identical layers, and identical repeats of a loop. Of several consecutive ones, only the first is shown."""
+"""Find identical layers, and identical repeats of a loop. Only the first of several consecutive ones is shown."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ class GraphView(Answering):
         return found
 
     def choices_at(self, id: str, option: str, scope: Scope | None = None) -> dict[str, str]:
-        """Return the choices that an option of a site makes. In all layers, illegal ones are left out."""
+        """Return the choices that an option of a site makes. Sites of further layers that refuse it are left out."""
         sites, alike = self.sites_turned(id, scope), {site.id for site in self.peers(id)}
         return {
             site.id: option

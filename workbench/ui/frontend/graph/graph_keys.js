@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 
-/** Keys, what they do, and whether they change choices or folds, which a saved view cannot. @type {[string, string, boolean?][]} */
+/** Keys, what they do, and whether they change choices or folds. Such keys do nothing in a saved view. @type {[string, string, boolean?][]} */
 const KEYS = [
   ["click", "select"],
   ["double click", "change an arc or a label to its next option", true],
