@@ -314,8 +314,8 @@ def predicted_step_s(
 ) -> float:
     """Return the seconds of a plan's step by a machine's rates.
 
-    If the plan has collectives, their overlap with compute is simulated. Of transfers to the host, only the time that
-    does not overlap with compute counts.
+    If the plan has collectives, their overlap with compute is simulated. Transfers to the host count only with the time
+    that does not overlap with compute.
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ class _Rank:
     samples: bool = False
     """True if the rank has begun to sample its memory. Before that, a silence of the rank causes no warning."""
     silent: bool = False
-    """True if the log already has a warning that the rank reports nothing at present."""
+    """True if the log already warns that the rank reports nothing at present."""
     unreadable: str = ""
     """Reason why the rank's log cannot be read; empty if it can."""
 
