@@ -329,8 +329,9 @@ class Graph:
     Attributes
     ----------
     stage : str
-        The stage of compilation that the tables describe. ``joint``: the joint trace before it is split. ``execution``:
-        the forward and backward traces that run.
+        The stage of compilation that the tables describe. ``joint``: the joint trace before it is split; such a
+        graph is called a joint graph. ``execution``: the forward and backward traces that run; such a graph is called
+        an execution graph.
     statements, values, storages
         The tables.
     origins : tuple of Origin

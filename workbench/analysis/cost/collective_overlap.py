@@ -20,11 +20,12 @@ from workbench.analysis.cost.roofline import Calibration, moved_bytes, operation
 from workbench.core.graph import FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
 
 PACK = "bucket_pack"
-"""Name prefix of statements that copy several tensors into the buffer of one collective."""
+"""Name prefix of statements that copy the tensors of a bucket into the buffer of the bucket's collective."""
 
 UNPACK = "bucket_unpack"
-"""Name prefix of statements that take tensors out of a bucket's buffer. Names of statements that fill the buffer begin
-with `PACK`.
+"""Name prefix of statements that take tensors out of a bucket's buffer.
+
+A bucket is a set of tensors that one collective sends in one buffer.
 """
 
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"

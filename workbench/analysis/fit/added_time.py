@@ -1,4 +1,7 @@
-"""`AddedTime`: the seconds that recomputing and offloading storages add to a step."""
+"""`AddedTime`: the seconds that recomputing and offloading storages add to a step.
+
+An assignment sets each storage to an option: save, recompute or offload.
+"""
 
 from __future__ import annotations
 

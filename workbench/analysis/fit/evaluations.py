@@ -1,4 +1,7 @@
-"""`Evaluations`: the assignments that were evaluated so far, their exact costs, and the best of them for a limit."""
+"""`Evaluations`: the assignments that were evaluated so far, their exact costs, and the best of them for a limit.
+
+An assignment sets each storage to an option: save, recompute or offload.
+"""
 
 from __future__ import annotations
 

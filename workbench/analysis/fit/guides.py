@@ -1,8 +1,8 @@
 """`Guides`: approximate choosers, whose assignments are evaluated exactly.
 
-If each evaluation needs a plan, a search can try only a few assignments. A guide is a chooser that evaluates
-assignments approximately, in milliseconds. Its results are evaluated exactly, and the difference is added to its later
-predictions.
+An assignment sets each storage to an option: save, recompute or offload. If each evaluation of an assignment needs
+a plan, a search can try only a few assignments. A guide is a chooser (see `budget_solver`) that evaluates assignments
+approximately, in milliseconds. Its results are evaluated exactly, and the difference is added to its later predictions.
 """
 
 from __future__ import annotations

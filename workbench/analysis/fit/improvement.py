@@ -1,4 +1,7 @@
-"""Improve an assignment that is within a limit: save storages again, and recompute those that make a step faster."""
+"""Improve an assignment that is within a limit: save storages again, and recompute those that make a step faster.
+
+An assignment sets each storage to an option: save, recompute or offload.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Search for the assignment with the least peak memory, however long the step."""
+"""Search for the assignment with the least peak memory, however long the step.
+
+An assignment sets each storage to an option: save, recompute or offload.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Lower bound on the step time of all assignments that meet a limit on peak memory, by a linear program.
 
-A choice is to recompute or to offload one storage; each choice is a variable from 0 to 1. A position is the number of a
-statement; see `workbench.analysis.memory.peak_by_statement.PeakPositions`. A memory row is a constraint that limits the
-bytes at one position. Memory rows are added only if a solution violates them, so a model with thousands of statements
-needs only dozens of rows. If choices may be fractions, the solver takes milliseconds. If choices must be 0 or 1, the
-solver takes longer, but the bound is higher and therefore closer to the best time.
+A choice is to recompute or to offload one storage; each choice is a variable from 0 to 1. An assignment is the choices
+for all storages together. A position is the number of a statement; see
+`workbench.analysis.memory.peak_by_statement.PeakPositions`. A memory row is a constraint that limits the bytes at one
+position. Memory rows are added only if a solution violates them, so a model with thousands of statements needs only
+dozens of rows. If choices may be fractions, the solver takes milliseconds. If choices must be 0 or 1, the solver takes
+longer, but the bound is higher and therefore closer to the best time.
 
 The bound is never too high. The program frees all bytes that a choice could free, and adds only the part of a choice's
 time that is certain. If several choices recompute a statement, the statement's time counts once. Two kinds of rows make

@@ -1,5 +1,7 @@
 """Find an assignment within a limit on peak memory, and a lower bound on the step time of the best assignment.
 
+An assignment sets each storage to an option: save, recompute or offload.
+
 In the linear program of `lp_bound`, a choice is a number from 0 to 1, such as 0.3 for a storage that is recomputed to
 30 %. This module searches for choices that are 0 or 1. It rounds the fractions first. Then `scipy.optimize.milp` solves
 an integer program with few memory rows; each memory row limits the bytes at one position. An exact prediction shows at

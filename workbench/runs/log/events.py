@@ -576,7 +576,7 @@ class Cancelled(Event):
 
 
 FINAL = (Finished, Failed, Cancelled)
-"""Types of records that end a log."""
+"""Types of terminal events, which end a log."""
 
 
 def last_of[T: Event](events: Sequence[Event], kind: type[T]) -> T | None:

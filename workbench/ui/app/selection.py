@@ -141,7 +141,7 @@ class Selection:
         )
         statement = self._graph.statement_of(self._graph.selected)
         if statement is not None and statement >= 0:
-            # The statement's own data, without the link to the site whose options are shown.
+            # Add the statement's own data, without a link to the site whose options are shown already.
             own = self._statement_content(statement)
             content |= {**own, "here": [one for one in own["here"] if one["id"] != id]}
         self._panel.content = content

@@ -1,4 +1,4 @@
-"""`ShownRuns`: which runs of a bench are shown, under which choices they ran, and what they are compared with."""
+"""`ShownRuns`: the shown runs of a bench, the choices under which they ran, and the baseline of their figures."""
 
 from __future__ import annotations
 

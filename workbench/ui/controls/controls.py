@@ -80,8 +80,8 @@ class StatusLine(Panel):
     Attributes
     ----------
     pointed : int
-        Number of options that were pointed at so far. A preview replaces an earlier message, and a message replaces
-        the preview of an option that was pointed at earlier.
+        Number of options at which the user has pointed so far. From this number, the page knows whether the message or
+        the preview is newer, and shows the newer of the two.
     """
 
     _esm = esm("status_line")

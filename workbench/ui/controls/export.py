@@ -88,7 +88,7 @@ class Exporter:
             lambda: other_choices_in(path, bench.program, bench.config.fingerprint)
         )
         question = {"text": f"{path} exists and holds {held}: Export again to replace it", "bad": True}
-        # The second press comes while the question is still shown.
+        # If the question is still shown, this is the second press: replace the file.
         if held and self._controls.content.get("message") != question:
             self._controls.update(message=question)
             return

@@ -26,8 +26,9 @@ WIDTH = 900
 MOST_CHOICES = 12
 _LEAST_LINES = 6
 _WIDE, _NARROW, _SMALL = 6.8, 6.0, 10
-"""Maximum width of a character in the monospaced font and in the proportional font, in pixels; and a font size. At this
-size, the monospaced font, which `svg.wrap` assumes, is about as wide as the proportional font.
+"""`_WIDE` and `_NARROW` are the maximum widths of a character in the monospaced and in the proportional font, in
+pixels. With the font size `_SMALL`, the monospaced font is about as wide as the proportional font; `svg.wrap` assumes
+the monospaced font.
 """
 _LINE, _LEAST_CELL, _PAD = 15, 120, 12
 _GOOD, _BAD = "#1a6b3c", "#b3261e"
