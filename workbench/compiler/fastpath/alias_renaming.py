@@ -78,13 +78,14 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
 
 
 def _inputs_by_memory(trace: Any, groups: list[list[int]]) -> list[set[Any]]:
-    """Return the inputs of each storage, and mark statements.
+    """Return the groups of inputs that share a storage, and mark statements.
 
-    For a marked statement, unmodified Thunder would read a different input than the program does.
+    In a marked statement, unmodified Thunder would read a different input than the program does.
 
-    A compiled program assumes which inputs share a storage, not where they lie in it. Therefore, any two inputs of a
-    storage may overlap. Unmodified Thunder instead reads the first input of a storage for all inputs of that storage
-    with the same number of elements. It also groups all empty tensors, because all of them have the null address.
+    A compiled program depends on which inputs share a storage, but not on their positions in the storage. Therefore,
+    any two inputs of a storage may overlap. Unmodified Thunder instead reads the first input of a storage for all
+    inputs of that storage with the same number of elements. It also groups all empty tensors, because all of them have
+    the null address.
     """
     arguments, _ = tree_flatten((trace.args, trace.kwargs))
     found = []

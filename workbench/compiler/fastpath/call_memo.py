@@ -268,7 +268,7 @@ def _check_statement(bsym: Any, location: Location) -> None:
 
 
 def _keep_values(recipes: BsymTemplates, inputs: Collection[str], new_names: set[str]) -> None:
-    """Replace each value that the call made by a copy, because Thunder later adds tags to the original value.
+    """Store copies of the values that the call made, because Thunder later adds tags to the original values.
 
     Raise `_NotTemplatableError` if a value is neither an input nor made by the call, or if it was made with a gradient.
     """

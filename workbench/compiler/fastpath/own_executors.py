@@ -36,7 +36,7 @@ def register_grad(symbol: Any, rule: Callable[..., Any]) -> None:
 
 
 def gradient_rule(stock: Callable[..., Any], bsym: Any, **kwargs: Any) -> Any:
-    """Return the gradient rule of a statement, and the executor that defines the rule or None.
+    """Return the gradient rule of a statement, and the executor that defines the rule; None if no executor does.
 
     A rule of an executor takes precedence over ours. Our rule takes precedence over Thunder's. `stock` is Thunder's own
     lookup.

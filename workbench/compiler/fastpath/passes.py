@@ -82,7 +82,7 @@ _BESIDE = frozenset(("header", "source_filename", "source_positions", "tags"))
 
 
 def _from_bsym(self: Any, **changes: Any) -> Any:
-    """Return a changed copy of a statement that keeps the cached facts of its unchanged parts."""
+    """Return a changed copy of a statement. The copy keeps the cached facts of the unchanged parts."""
     made = object.__new__(BoundSymbol)
     state = made.__dict__
     # Create the memo objects before the copy, so that the statement and its copy share facts that are added later.
@@ -255,7 +255,7 @@ def _consumers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
 def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) -> list[Any]:
     all_made = list(map(made_names, bsyms))
     names = list(chain.from_iterable(all_made))
-    # If no two statements make one name, the statement that makes a needed name is its producer.
+    # If only one statement makes each name, the statement that makes a needed name is the producer.
     makers = None if len(set(names)) == len(names) else _producers(bsyms)._dict
     wanted = {leaf.name: leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Proxy)}
     needed = set(wanted)
@@ -310,7 +310,7 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
 
 
 def _replace_repeated_numbers(bsym: Any, again: Sequence[bool]) -> Any:
-    """Return a statement with values in place of repeated number outputs. `again` tells which number outputs repeat."""
+    """Return a statement in which values replace repeated number outputs. `again` tells which number outputs repeat."""
     given = iter(again)
     output = tree_map(lambda x: x.value if isinstance(x, NumberProxy) and next(given) else x, bsym.output)
     return bsym.from_bsym(output=output)
@@ -346,7 +346,7 @@ def _del_last_used(
 
 
 class _Alone:
-    """A group of one statement, as Thunder's `Node`."""
+    """A group of one statement, like Thunder's `Node`."""
 
     __slots__ = ("group_bsyms",)
 

@@ -1,8 +1,8 @@
 """Faster sorting of waits. The resulting traces are equal to Thunder's.
 
 For each position in the sorted trace, Thunder compares all statements that are ready to run. A distributed program has
-thousands of positions, and hundreds of collectives are ready at each. Here, the ready statements are in a heap, so the
-next statement is found without comparing all of them.
+thousands of positions, and hundreds of collectives are ready at each position. Here, the ready statements are in a
+heap, so the next statement is found without comparing all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sort_waits(execution_trace: Any) -> Any:
 
 
 def _sort(start: list[Any], preference: Callable[[Any], int]) -> list[Any]:
-    """Return statements in the order of Thunder's `toposort_bsym_dag` from the top.
+    """Return statements in the order of Thunder's `toposort_bsym_dag` with `TOP_DOWN`.
 
     The ready statement with the lowest `preference` is next. A tie goes to the statement that became ready first.
     """
