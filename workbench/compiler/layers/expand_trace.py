@@ -1,12 +1,12 @@
 """Expand a trace that was made from a reduced program: add the statements of the layers that were left out.
 
 The place of the missing layers is the gap. This module compares the two layers next to the gap in Thunder's trace,
-statement by statement. Each pair of statements must read corresponding values of their own layer, of the previous
-layer, and of the next layer, and corresponding arguments that no other layer reads. All other values that the two
-statements read must be the same. If the two layers pass this comparison, the missing layers have the same statements,
-too. This module adds these statements with the names that Thunder would make. Thunder numbers names in the order in
-which it makes them. Therefore the numbers of corresponding names in two neighboring layers differ by the count of
-numbers that a layer uses.
+statement by statement. The two statements of a pair must read corresponding values of their own layer, of the previous
+layer and of the next layer. An argument that no other layer reads must also have a counterpart. All other values that
+the two statements read must be the same. If the two layers pass this comparison, the missing layers have the same
+statements, too. This module adds these statements with the names that Thunder would make. Thunder numbers names in the
+order in which it makes them. Therefore the numbers of corresponding names in two neighboring layers differ by the count
+of numbers that a layer uses.
 """
 
 from __future__ import annotations
@@ -407,9 +407,10 @@ class _FlatStatements:
         self._known: dict[int, tuple[BsymTemplate, _Get, _Tell]] = {}
 
     def lookup(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
-        """Return a statement's template and two functions of a generated copy.
+        """Return a statement's template, and two functions for generated copies.
 
-        The first function returns the copy's names from a map of names. The second function caches them in the copy.
+        The first function returns a copy's names from a map of names. The second function caches these names in the
+        copy.
         """
         found = self._known.get(identity(bsym))
         if found is None:
