@@ -337,7 +337,7 @@ class Aliases:
         Raises
         ------
         NotImplementedError
-            If `node` writes so.
+            If `node` is such a write.
         """
         if not self._differentiated or not any(map(_wants_gradient, node.all_input_nodes)):
             return

@@ -184,7 +184,7 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         return definition.gradient is not None
     if torch.Tag.nondeterministic_seeded in definition.overload.tags:
         raise NotImplementedError(
-            f"{name} draws random numbers, and would draw others when it runs again for its gradient"
+            f"{name} draws random numbers, and would draw different numbers when it runs again for its gradient"
         )
 
     def fresh(leaf: Any) -> Any:

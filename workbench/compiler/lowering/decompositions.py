@@ -473,7 +473,8 @@ def _spread_of(name: str) -> Callable[..., Any]:
     """Return a replacement of `var`, `std`, `var_mean` or `std_mean` that accepts `unbiased`.
 
     PyTorch also accepts `unbiased` as second argument, in the position of `dim`. Thunder accepts only `correction`.
-    Thunder's gradient of a standard deviation over all dimensions fails. For a deviation of zero, it is NaN.
+    Thunder's gradient of a standard deviation over all dimensions fails. For a deviation of zero, Thunder's gradient is
+    NaN.
     """
 
     def spread(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:

@@ -91,5 +91,5 @@ FOREACH: dict[Any, Callable[..., Any]] = {
     for name, single in _SINGLE.items()
     for ending in ("", "_")
     if (function := getattr(torch, f"_foreach_{name}{ending}", None)) is not None
-} | {getattr(torch, "_foreach_norm"): _norm}  # noqa: B009  # private, as all of these are
+} | {getattr(torch, "_foreach_norm"): _norm}  # noqa: B009  # private, like all of these
 """Maps PyTorch functions in graphs to their replacements."""

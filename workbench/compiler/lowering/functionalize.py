@@ -87,9 +87,10 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
 def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the forward of a `torch.autograd.Function`: remove its in-place writes, and return views of returned inputs.
 
-    The writes must be removed, because Thunder moves each statement that no result needs to the backward. Thunder would
-    also move a write. For a write that is visible outside, the wrapped forward raises `NotImplementedError`. If the
-    forward returned an input itself, autograd would use the history of this input instead of the function's backward.
+    The writes must be removed, because Thunder moves a statement to the backward if no result needs the statement.
+    Thunder would move a write, too. For a write that is visible outside, the wrapped forward raises
+    `NotImplementedError`. If the forward returned an input itself, autograd would use the history of this input instead
+    of the function's backward.
 
     Parameters
     ----------

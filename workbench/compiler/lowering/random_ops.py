@@ -20,7 +20,7 @@ from workbench.compiler.lowering.decompositions import thunder_operator
 from workbench.compiler.lowering.factories import draw_values
 
 _SELU = 1.7580993408473766
-"""Scale times alpha of SELU. Alpha dropout sets dropped elements to minus this number, then scales and shifts all."""
+"""Scale times alpha of SELU. Alpha dropout sets dropped elements to minus this, then scales and shifts all elements."""
 
 
 def _draw_in_place(kind: str, a: TensorProxy, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
