@@ -188,7 +188,7 @@ class _Block(NamedTuple):
     """For each name, the first value with this name."""
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    """Numbers of the names in `_StatementRow.read`, and in `_StatementRow.made`, of all rows."""
+    """For all rows in order, the numbers of the names in `_StatementRow.read` and in `_StatementRow.made`."""
 
 
 def _block_of(bsym: BoundSymbol) -> _Block:
@@ -233,10 +233,10 @@ class _Builder:
         self.transients: list[int] = []
         self.flops: list[int] = []
         self.computes: list[str] = []
-        """One item for each row, as in the other columns above."""
+        """The columns from `rows` to `computes` have one item for each row."""
         self.inputs: list[int] = []
         self.outputs: list[int] = []
-        """Values that the rows read, and values that they make, of all rows one after the other."""
+        """For all rows in order, the values that each row reads, and the values that each row makes."""
         self.origins: list[int] = []
         self.frees: dict[int, list[int]] = {}
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}

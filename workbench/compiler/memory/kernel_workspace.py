@@ -149,7 +149,7 @@ def _measure_peak(
             scope = {**namespace, **real}
             with _profile() as measured:
                 exec(text, scope)
-        except Exception:  # noqa: BLE001 - kernels refuse inputs that are all zeros in their own ways
+        except Exception:  # noqa: BLE001 - each kernel may refuse zeros with its own error
             return None
     events = sorted(
         ((event.start_ns(), event.nbytes()) for event in measured.kineto_results.events() if _is_memory(event)),

@@ -93,7 +93,8 @@ class LeverOutcome:
     moved_statements : int
         Number of statements that the lever `order` has moved.
     ordered : mapping of str to str
-        Maps the id of the site of a layer's recomputed statements to the option in effect in the plan.
+        Maps the ids of sites to the options in effect in the plan. Each of these sites decides about the recomputed
+        statements of one layer.
     """
 
     partitioned: TraceCtx | None = None

@@ -76,7 +76,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
     ),
     ALIASES: ("misses a write through an alias of the same memory", "repeats the missed write"),
     PARTS: (
-        "takes two inputs of one memory with equally many elements for the same tensor if the program writes in place",
+        "treats two inputs of one memory as the same tensor if they have equally many elements and the program writes "
+        "in place",
         "reads each input",
     ),
     UNREAD: ("moves a write into the backward if nothing reads the memory afterwards", "omits the write"),

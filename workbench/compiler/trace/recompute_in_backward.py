@@ -1,4 +1,4 @@
-"""Recompute values in the backward: copy the statements that make them before the statements that read them."""
+"""Recompute values in the backward: in front of their readers, insert copies of the statements that make them."""
 
 from __future__ import annotations
 
