@@ -227,7 +227,7 @@ class ExecutorState:
         return result
 
     def report_stage(self, name: str, start: float) -> None:
-        """Report to the observer that a stage has ended; it began at the `time.perf_counter` `start`."""
+        """Report to the observer that a stage has ended. `start` is the `time.perf_counter` at which it began."""
         if self.observer is not None:
             self.observer.stage(name, time.perf_counter() - start)
 

@@ -106,8 +106,8 @@ class Regions:
     def number(self, bsyms: Sequence[BoundSymbol], default: int) -> int:
         """Return the number of a region: `default` without a memo, else a number that no other region has.
 
-        Thunder counts the fusions of a trace, so a new fusion changes the names of all later fusions. With the numbers
-        of regions, the passes over these later fusions find their results of earlier plans.
+        Thunder counts the fusions of a trace, so a new fusion changes the names of all later fusions. The number of a
+        region stays the same, so the passes over these later fusions find the results of earlier plans.
         """
         if self._kept is None:
             return default
@@ -182,8 +182,8 @@ class Regions:
     def _remove_fusion_repeats(self, fusion: BoundSymbol, redundant: _Replacements) -> BoundSymbol:
         here = redundant.select(fusion)
         left, more = self._run_on_fusion(fusion, "cse", here, _remove_repeats)
-        # Outside of this fusion, a replacement is valid only if this fusion outputs it: otherwise its name may denote a
-        # value of another fusion.
+        # Outside of this fusion, a replacement is valid only if this fusion outputs the replacement. If not, the name
+        # of the replacement may denote a value of another fusion.
         given = {out.name for out in left.output}
         redundant.add_all({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
@@ -197,8 +197,9 @@ class Regions:
     ) -> tuple[BoundSymbol, dict[Any, Any]]:
         """Run a pass on a fusion. Return the new fusion, and the replacements of values that it no longer computes.
 
-        If several fusions differ only in names, and their replacements too, the pass changes all of the fusions or
-        none, and the new fusions also differ only in names. Therefore the results are cached with the common structure.
+        Consider several fusions that differ only in names, with replacements that differ only in names. The pass
+        changes all of these fusions or none, and the new fusions also differ only in names. Therefore the results are
+        cached with the common structure.
         """
         if self._kept is None:
             return make(fusion, replacements, {})
@@ -247,7 +248,7 @@ class Parts:
     def from_fusion(
         cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
     ) -> Parts | None:
-        """Return which inputs and statements of a region its fusion has.
+        """Return the inputs and statements of a region that are also in its fusion.
 
         Return None if the fusion's outputs differ from `outputs`, or if the fusion has a statement that the region
         lacks.
@@ -340,7 +341,7 @@ class MemoizedPasses:
         """Return a function that makes Thunder's `Region` of a group of statements.
 
         If each name has one maker, only the outputs depend on statements outside of the group: a value is an output if
-        the trace reads it more often than the group. All other facts are cached with the group.
+        the trace reads it more often than the group does. All other facts are cached with the group.
         """
         made = list(chain.from_iterable(map(made_names, trace.bound_symbols)))
         if len(set(made)) != len(made):
@@ -361,7 +362,8 @@ class MemoizedPasses:
         def fusible(group: list[BoundSymbol]) -> bool:
             if len(group) > 1:
                 return True
-            # Statements of equal structure are all fusible or all not fusible, unless outputs are kept apart by name.
+            # Statements of equal structure are all fusible, or all not fusible, unless `_apart` contains names of
+            # outputs.
             number = identity(group[0] if self._apart else structure_of(group[0]))
             found = known.get(number)
             if found is None:
@@ -426,7 +428,7 @@ def _count_reads(bsyms: Iterable[BoundSymbol]) -> Counter[str]:
 
 
 def _region_values(group: Sequence[BoundSymbol]) -> tuple[tuple[Any, ...], tuple[tuple[str, Any, int], ...]]:
-    """Return the inputs of a region; and for each value that it makes, the name, the variable and the reads inside.
+    """Return the inputs of a region. For each value that it makes, return the name, the variable and the reads inside.
 
     Both are in the order of Thunder's `Region`.
     """
@@ -564,7 +566,10 @@ class _Replacements(dict[Any, Any]):
 def _append_unless_cast(
     bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
 ) -> None:
-    """Append a statement to `left`. Leave out a cast to the type that its value has, or had before earlier casts."""
+    """Append a statement to `left`. Leave out a cast to the type that its value had before all earlier casts.
+
+    Any other cast reads the value from before the earlier casts.
+    """
     value, wanted = _float_cast(bsym)
     if value is None:
         concerned = replaced.concerns(bsym)

@@ -101,7 +101,7 @@ def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Pro
 class _HazardWalk:
     """Walk over a trace, region by region.
 
-    For each value, the walk tracks which contents from the start of the region the value may have.
+    For each value, the walk tracks which contents of memory at the start of the region the value may equal.
     """
 
     def __init__(self) -> None:
@@ -183,19 +183,19 @@ class _HazardWalk:
             old = self.memory(content.memory)
             if old != memory and old in self.written:
                 return (
-                    f"it may write only the old content of {old}, which was overwritten before: inside one region, "
-                    f"Inductor reads {old} after that write and gets the new content"
+                    f"its value may be the old content of {old}, which an earlier copy overwrites: inside one region, "
+                    f"Inductor reads {old} after that copy and gets the new content"
                 )
             if old == memory and (not region or content.place != region):
                 return (
-                    f"it may only move elements of {old} to other places in {old}: inside one region, Inductor reads "
+                    f"its value may be elements of {old} at other positions: inside one region, Inductor reads "
                     "elements that it has already overwritten"
                 )
         for other, made_of in self.written.items():
             if other != memory and any(self.memory(content.memory) == memory for content in made_of):
                 return (
-                    f"it overwrites {memory}, and only the old content of {memory} may be written into {other}: inside "
-                    f"one region, Inductor may write {other} after this write, with the new content"
+                    f"it overwrites {memory}, whose old content may be the value of {other}: inside one region, "
+                    f"Inductor may write {other} after this copy, with the new content"
                 )
         return ""
 

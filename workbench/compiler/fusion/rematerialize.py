@@ -99,7 +99,7 @@ class RematReport:
     Attributes
     ----------
     ties : dict of str to str
-        If two cuts have the same cost, maps each variable of the cut that the pass used to a text that names both cuts.
+        For two cuts with the same cost: maps each variable of the used cut to a text that names both cuts.
     failed : dict of str to str
         Maps a variable that is pinned to ``recompute`` to the reason why it had to be saved.
     """
@@ -187,7 +187,7 @@ class _FlatFusion:
         return {name: i for i, name in enumerate(names)}
 
     def statements_leading_to(self, names: Iterable[str], stops: Collection[str]) -> dict[int, _Member]:
-        """Return the statements from which `names` are computed; dict keys are their `key`.
+        """Return the statements from which `names` are computed, by the `key` of each statement.
 
         The search ends at the names in `stops`.
         """
@@ -502,7 +502,7 @@ def rematerialize(
         # without the pins to recompute these variables.
         for name in lost:
             report.failed[name] = (
-                "consumer: one of the fusions that read it cannot get the inputs that recomputing it needs"
+                "consumer: a fusion that reads it cannot get all inputs that are needed to recompute it"
             )
         options = dataclasses.replace(options, pins={n: pin for n, pin in options.pins.items() if n not in lost})
 
