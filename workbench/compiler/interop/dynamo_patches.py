@@ -70,7 +70,8 @@ uses the module only if the module's globals are the function's globals.
 
 
 def _settings_without_functions(stock: Any) -> str | None:
-    # This affects no compilation: Dynamo compiles in one thread at a time, and calls `stock` when a compilation ends.
+    # The changed setting affects no compilation: Dynamo compiles in one thread at a time, and calls `stock` at the end
+    # of a compilation.
     with dynamo_config.patch(ignore_logger_methods=set()):
         settings: str | None = stock()
     return settings

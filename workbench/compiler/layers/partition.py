@@ -295,9 +295,8 @@ def _private_arguments(
     Raises
     ------
     LayerMismatch
-        If the layers differ, or if they read values at different positions of the layers before them. A value that does
-        not come from the layer itself or the layer before it must be the same in both layers, or an argument that no
-        statement of other layers reads.
+        If the layers differ, or if they read values at different positions of the layers before them. A value from
+        elsewhere must be the same in both layers, or an argument of the program that only its own layer reads.
     """
     _compare(layer, next_layer, index, home)
     given = dict[str, str]()
