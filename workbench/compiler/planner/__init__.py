@@ -1,1 +1,1 @@
-"""Plans of a captured program, and their replay on the CPU."""
+"""Plans of a captured program, and the kernels of a compiled program."""
