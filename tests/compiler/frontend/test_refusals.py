@@ -120,11 +120,11 @@ LINES = {
     ),
     penalizes: (
         "slope, *_ = torch.autograd.grad(MODEL(x).sum(), x, create_graph=True)",
-        "open the function that it differentiates, whose backward is planned with it",
+        "open the function that it differentiates (its backward is planned, too)",
     ),
     differentiates: (
         "made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)",
-        "open the function that it differentiates, whose backward is planned with it",
+        "open the function that it differentiates (its backward is planned, too)",
     ),
     maps: ("made = torch.vmap(torch.sin)(x)", "write the batch as a dimension, instead of torch.vmap"),
     computes_with_numpy: (

@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor, str]] = {
     "a softmax by rows": (
         lambda x: ROWS(x, torch.tensor([0, 12])).loss,
         torch.randn(2, 8),
-        "use the same loss, torch.nn.functional.nll_loss(module.log_prob(x), target)",
+        "compute the same loss by torch.nn.functional.nll_loss(module.log_prob(x), target)",
     ),
 }
 

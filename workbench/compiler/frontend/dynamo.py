@@ -113,7 +113,7 @@ def whole_graph(
     Raises
     ------
     NotOneGraphError
-        If Dynamo breaks the program into several graphs, or cannot trace the program.
+        If Dynamo breaks the program into several graphs, cannot trace it, or finds no operator in it.
     ProgramError
         If the program cannot be shared among ranks.
     """
@@ -402,7 +402,7 @@ def jit_among_ranks(
     def compile_function(function: Callable[..., Any]) -> Any:
         jitted = compiler(function, shared_by)
         module = made()
-        assert module is not None, "it is called"
+        assert module is not None, "the caller holds the module"
         # Set attributes of the module to Thunder's data and statistics of the last compiled graph.
         module._lc_cd, module._lc_cs = jitted._lc_cd, jitted._lc_cs
         return jitted
@@ -480,7 +480,7 @@ def prepare_graph(
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:
-    """Return, by `id`, the name of each tensor of a program in traces of Thunder's interpreter."""
+    """Map the `id` of each tensor of a program to its name in traces of Thunder's interpreter."""
     names: dict[int, str] = {}
     if isinstance(program, torch.nn.Module):
         for table in (program.named_parameters(), program.named_buffers()):

@@ -228,7 +228,7 @@ _SETTINGS = (
 def run_uncompiled_after_errors() -> Iterator[None]:
     """In this context, Dynamo runs an operator or a function uncompiled if its compilation fails.
 
-    Programs in parts are compiled in this context. They are captured in it if their tensors have values.
+    Programs in parts are compiled in this context. They are also captured in this context if their tensors have values.
     """
     with _suppressed_errors(), _quiet_failures(), dynamo_patches.graph_breaks_at_failures():
         yield

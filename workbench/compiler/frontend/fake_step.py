@@ -210,7 +210,8 @@ class _Tape:
         state = torch.get_rng_state()
         with torch.enable_grad():
             copies = [_copy(value) for value in arguments]
-            # The function may write into a copy. The copy is then another node's output, so keep the edge from before.
+            # Keep the edge of each copy from before the call: if the function writes into a copy, the copy becomes the
+            # output of another node.
             self._edges = [get_gradient_edge(copy) if _requires_grad(copy) else None for copy in copies]
             made = function(*copies)
         torch.set_rng_state(state)
@@ -232,7 +233,7 @@ class _Tape:
 class _Copy(torch.autograd.Function):
     """Copies a tensor without gradients. The copy requires gradients, and its history does not keep the tensor alive.
 
-    A leaf would not do, because operators may not write into a leaf that requires gradients.
+    The copy is not a leaf, because operators may not write into a leaf that requires gradients.
     """
 
     @staticmethod
@@ -245,7 +246,7 @@ class _Copy(torch.autograd.Function):
 
 
 def _copy(value: Any) -> Any:
-    """Return an argument for a second forward: a copy of a tensor, and any other value or parameter as it is."""
+    """Return an argument for a second forward: a copied tensor, a detached parameter, or any other value unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     if isinstance(value, torch.nn.Parameter):

@@ -483,7 +483,7 @@ class _Tracer(fx.Interpreter):
         if known is not None:
             # `_stacklevel` only affects PyTorch's warnings. `out` is the tensor into which the result is written.
             kwargs.pop("_stacklevel", None)
-            # Thunder's factories lack these keywords. Their defaults change nothing.
+            # Thunder's factories lack these keywords. Omit a keyword that has its default value.
             kwargs = {name: value for name, value in kwargs.items() if value is not _DEFAULTS.get(name, ())}
             out = kwargs.pop("out", None)
             args, kwargs = cast(target, args, kwargs)
@@ -559,7 +559,7 @@ class _Tracer(fx.Interpreter):
         return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
 
     def _call(self, target: Any, replacement: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of a PyTorch function. Mark the recorded statements if Thunder's would differ."""
+        """Call the replacement of a PyTorch function. Mark the statements if unmodified Thunder would record others."""
         begun = len(self._statements_since())
         made = replacement(*args, **kwargs)
         recorded = self._statements_since(begun)

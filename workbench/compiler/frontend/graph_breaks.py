@@ -71,8 +71,8 @@ run uncompiled without a message.
 """
 
 _REHEARSALS = 3
-"""Largest number of rehearsals of a step. A step in which Dynamo compiles is rehearsed again: Dynamo's errors hold the
-program's frames, and so tensors that a later step frees.
+"""Largest number of rehearsals of a step. A step in which Dynamo compiles is rehearsed again, because Dynamo's errors
+keep frames of the program alive, with tensors that a later step frees.
 """
 
 type Run = Callable[..., Any]
@@ -407,7 +407,7 @@ def _has_no_gradient(node: Any) -> bool:
 
 
 def _storage_of(node: fx.Node) -> int:
-    """Return the identity of the storage of a node's example value; 0 if the value is no tensor."""
+    """Return the identity of the storage of a node's example value; 0 if the value is not a tensor."""
     value = node.meta.get("example_value")
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else 0
 

@@ -1,6 +1,7 @@
 """Replace calls of the library einops by the operators that they call.
 
-Dynamo records a call of einops as one operator, because einops asks for it. Thunder does not know this operator.
+Dynamo records a call of einops as one operator, because the functions of einops are registered with `allow_in_graph`.
+Thunder does not know this operator.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class _Recorder(TorchFunctionMode):
 
 
 def _inline_call(graph: fx.Graph, node: fx.Node) -> None:
-    """Replace a call. Skip a call whose result is a list or tuple that is also used as a whole."""
+    """Replace a call. Keep the call if its result is a list or tuple, and a node uses it as a whole."""
     expected = node.meta["example_value"]
     items = [user for user in node.users if user.target is operator.getitem]
     if not isinstance(expected, torch.Tensor) and len(items) < len(node.users):

@@ -58,7 +58,7 @@ def refuse_outside_draws() -> Iterator[None]:
     before = _refuse_draw()
     yield
     if _refuse_draw() != before:
-        reason = "numbers that are drawn by Python's random or NumPy's would be the same in each call"
+        reason = "numbers that are drawn by Python's random or NumPy's random would be the same in each call"
         raise ProgramError(f"{reason}: {remedy(reason)}")
 
 
@@ -160,9 +160,10 @@ def refuse_lost(trace: TraceCtx) -> None:
 
 
 def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a program that writes to a leaf that requires gradients, or gives an argument a gradient by a write.
+    """Refuse writes into leaves that require gradients, and writes after which other arguments have a gradient.
 
-    Eager PyTorch also refuses the first. Thunder loses the gradient of the second.
+    Eager PyTorch also refuses a write into such a leaf. Thunder loses the gradient that flows through another written
+    argument.
 
     Parameters
     ----------

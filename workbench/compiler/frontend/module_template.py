@@ -174,7 +174,7 @@ def sample_of(graph_before: GraphBefore, var: Any, tx: Any, call: ModuleCall, re
     names: dict[fx.Node, list[tuple[fx.Node, str]]] = {}
     for last, named, name in graph_before.names:
         if last not in numbers or named not in numbers:
-            raise LayerMismatch("a node has a name from outside of it")
+            raise LayerMismatch("Dynamo renames a node of other code in it")
         names.setdefault(last, []).append((named, name))
     sample = TracedModule(var.value, var.source, call, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
     written = tuple(_node_summary(sample, node, numbers) for node in nodes)

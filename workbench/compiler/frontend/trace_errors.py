@@ -35,8 +35,8 @@ ASSERTED = "asserted by the program"
 """Part of the reason for a check of values, either in the user's code or added by PyTorch."""
 
 _DIFFERENTIATES = (
-    "the program takes a derivative: open the function that it differentiates, whose backward is planned with it, "
-    "or write out the derivative"
+    "the program takes a derivative: open the function that it differentiates (its backward is planned, too), or write "
+    "out the derivative"
 )
 
 IN_PARTS = ", or open the program with capture='parts'"
@@ -61,8 +61,8 @@ _CAUSES = (
     ),
     (
         r"modules/adaptive\.py in forward",
-        "the module selects rows by their values: use the same loss, torch.nn.functional.nll_loss(module.log_prob(x), "
-        "target)",
+        "the module selects rows by their values: compute the same loss by "
+        "torch.nn.functional.nll_loss(module.log_prob(x), target)",
     ),
     (
         r"torch\.bincount",
