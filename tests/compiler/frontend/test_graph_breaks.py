@@ -450,7 +450,7 @@ def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None
     with pytest.raises(
         ProgramError,
         match=r"test_graph_breaks.py:\d+ \(return x.sin.*cannot be opened in parts: .*between graphs: compute with "
-        r"tensors only, as torch.where does.*device='cpu' opens it with values",
+        r"tensors only, as torch.where does.*open it with device='cpu', so that tensors have values",
     ):
         workbench.open(branches, batch(), capture="parts", device="planned")
     assert [part.opaque for part in workbench.open(branches, batch(), capture="parts").parts] == [False, False]

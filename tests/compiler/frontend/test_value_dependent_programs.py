@@ -432,7 +432,7 @@ def test_a_branch_on_values_splits_a_program_into_planned_parts() -> None:
     assert re.fullmatch(
         f"not as one graph: {line}: values decide which code runs: choose with torch.where, or pass the decision to "
         "the program as a bool; the program reads values between its graphs, so a copy of the program ran with real "
-        "tensors, and the parts are planned for their values",
+        "tensors, and the plans of the parts depend on the values in this copy",
         bench.capture_reason,
     )
     assert re.fullmatch(f"{line}: a branch depends on values of tensors", bench.parts[0].cut)
@@ -453,7 +453,7 @@ def test_opening_with_values_changes_no_random_state() -> None:
     model, args = PROGRAMS["random numbers of Python and NumPy"]()
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     bench = workbench.open(model, *args, device="cpu")
-    assert "planned for their values" in bench.capture_reason
+    assert "depend on the values in this copy" in bench.capture_reason
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1:] == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
 

@@ -1,1 +1,1 @@
-"""Capture of programs, the disk cache of captured programs, and jit. `workbench.compiler.api` calls these functions."""
+"""Capture, its disk cache, jit, timers, and plain PyTorch. `workbench.compiler.api` exports the main functions."""

@@ -264,7 +264,8 @@ def _capture_fallback(
             count_operators(program)
             return in_parts
         told = program.fake_mode is None or FAILS in str(refused)
-        # Copies of inputs are leaves, into which eager PyTorch does not write, although it may write into the inputs.
+        # `refused` may come from a run on copies of the inputs. The copies are leaves, and eager PyTorch refuses to
+        # write into leaves that require gradients. It may allow the same write into the inputs themselves.
         told = told and WRITTEN_INPUT not in str(first)
         if refused is not first and told and RAISES not in str(first):
             raise refused from first
@@ -440,7 +441,7 @@ def _sharing_transforms(program: Program, transforms: Sequence[Transform]) -> Se
 
 
 def _unread_tensors(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """Return one tensor, by name, for each storage of the program and its inputs that no input of the trace has."""
+    """Return tensors of the program and its arguments, by name: one for each storage that no input of the trace has."""
     given = {**find_tensors(program.args, "args").tensors, **find_tensors(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
     found: dict[str, torch.Tensor] = {}

@@ -154,7 +154,7 @@ def _device(program: Program) -> tuple[str, str]:
 
 @functools.cache
 def versions() -> str:
-    """Return the versions of all packages, and properties of the machine, that affect a trace, as text."""
+    """Return a text with the versions of all packages and the properties of the machine that affect a trace."""
     libraries = Path(sysconfig.get_paths()["purelib"])
     # Identify installed packages by name and version. Identify the workbench, Thunder, and a PyTorch outside of
     # site-packages by their files, which a developer may change.
@@ -174,7 +174,9 @@ def _home(package: str) -> Path:
 
 
 _LEFT_OUT = {"split", "steps", "unordered", "rows", "opening", "stages"}
-"""Fields of a plan that are not stored. They are computed at the first access, or set when the plan is read."""
+"""Fields of a plan that are not stored. A plan that was read computes them at the first access, sets them while it is
+read, or has None.
+"""
 
 
 def _state(captured: Capture, plan: Plan) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _read_remedy(program: Program, error: BaseException) -> str:
         )
     return (
         "it reads tensor values between graphs: compute with tensors only, as torch.where does, or pass the values to "
-        "the program; device='cpu' opens it with values"
+        "the program; or open it with device='cpu', so that tensors have values"
     )
 
 
@@ -169,7 +169,7 @@ def capture_parts(
             ) from error
         why = (
             f"{why}; the program reads values between its graphs, so a copy of the program ran with real tensors, and "
-            "the parts are planned for their values"
+            "the plans of the parts depend on the values in this copy"
         )
         function, args, kwargs, found, recorded = _find_pieces_with_values(program, mode)
     if not found:

@@ -44,8 +44,8 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     -----
     ConfigWarning
         If the config was made with different versions or for a different program. Also if the config contains choices
-        without a site in this program; such choices are ignored. The warning comes at the first call, or at once if the
-        config is for a program in parts.
+        without a site in this program; such choices are ignored. The warning comes at the first call. For a program in
+        parts, warnings about versions, and about choices that belong to no part, come at once.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         If `fn` cannot be shared among the config's number of ranks.
     PlanError
         At the first call, before anything runs, if the workbench cannot prove that the compiled program computes the
-        same results as `fn`.
+        same results as Thunder's joint trace of `fn`, or as the traces that Thunder makes without choices.
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")

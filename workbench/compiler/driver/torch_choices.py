@@ -91,7 +91,7 @@ def compile(config: Config, model: Callable[..., Any], options: Mapping[str, Any
 
 
 def checkpoint(config: Config, model: torch.nn.Module) -> torch.nn.Module:
-    """Make the backward of an eager module recompute the values that a config says; see `Config.checkpoint`."""
+    """Make the backward of an eager module recompute values as a config says; see `Config.checkpoint`."""
     from workbench.plain_torch import eager
 
     _check_ranks(config)
@@ -106,7 +106,7 @@ def _check_ranks(config: Config) -> None:
 
 
 def _translate_at_first_call(config: Config, model: Callable[..., Any], ops: Operators, made: Any) -> Any:
-    """Make the first call of `made` with gradients translate the config's choices. Only a call has example inputs."""
+    """Translate a config's choices in the first call of `made` with gradients. Only a call has example inputs."""
 
     def translate(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         with active_modes(config.modes):

@@ -17,11 +17,11 @@ from workbench.plain_torch.operators import Key, Operators
 
 _ATTENTION = "attention"
 _FUSED = 0.25
-"""An operator without matmuls is estimated to take this share of the time to write its output, because Inductor fuses
-most of these operators.
+"""Estimated time of an operator without matmuls, as a share of the time to write its output. It is below 1, because
+Inductor fuses most of these operators.
 """
 _SMALL = 1000
-"""A value gets no choice if all values together have over this many times its bytes."""
+"""A value gets no choice if it has fewer bytes than all values together, divided by this number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class JointStep:
     owners : dict of str to str
         Maps the name of each node of the forward to the name of its value.
     made_by : dict of str to Key
-        Maps the name of a value to the key of the operator whose choice decides about it.
+        Maps the name of a value to the key of the operator whose choice decides whether PyTorch saves the value.
     step_s : float
         Estimated time of a forward and a backward without recomputation.
     """
@@ -50,7 +50,7 @@ class JointStep:
         return from_saved(self.values, {self.owners[name] for name in saved if name in self.owners})
 
     def choices(self, wanted: SavedSet, stock: SavedSet) -> dict[Key, str]:
-        """Return the choices with which PyTorch saves `wanted`, where it differs from `stock`."""
+        """Return choices for the values that `wanted` saves or recomputes, and that `stock` does not."""
         found, least = {}, sum(value.bytes for value in self.values) / _SMALL
         for value in self.values:
             key = self.made_by.get(value.name)

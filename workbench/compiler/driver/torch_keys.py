@@ -24,8 +24,8 @@ def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], d
 
     A key has the path of the module, the operator's name, and how many operators of this name precede it in the module.
 
-    A statement of Thunder and an operator of Dynamo's graph correspond if they have the same module, file, line and
-    name, and if Thunder has as many such statements as Dynamo's graph has such operators.
+    A statement of Thunder corresponds to an operator of Dynamo's graph if both have the same module, file, line and
+    name. Thunder must also have as many such statements as Dynamo's graph has such operators.
 
     Parameters
     ----------

@@ -37,8 +37,9 @@ class TorchPrediction:
     Attributes
     ----------
     peak_bytes : int
-        Peak memory of a step, with parameters, buffers and inputs. Gradients do not exist before the step, and the
-        program computes its loss itself: the memory of operators after the program is not included.
+        Peak memory of a step, with parameters, buffers and inputs. The prediction assumes that no gradients exist
+        before the step. It does not include the memory of operators after the program, such as a loss outside of the
+        program.
     saved_bytes : int
         Bytes of the storages that the forward makes and saves.
     saved : dict of str to int
@@ -86,12 +87,13 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
 def predict_and_read(
     captured: Capture, choices: Mapping[Key, str], machine: Machine | None = None
 ) -> tuple[TorchPrediction, JointStep | None]:
-    """Predict as `predict_torch`. With a machine model, also read the joint graph that PyTorch divides.
+    """Predict like `predict_torch`. With a machine model, also read the joint graph that PyTorch divides.
 
     Raises
     ------
     PlanError
-        If the program is for a GPU, has no backward, or `torch.compile` cannot compile it as one graph.
+        If the program is for a GPU, has no backward, or `torch.compile` cannot compile it as one graph. Also if the
+        generated code fails on fake tensors.
     """
     program = captured.program
     if program.fake_mode is not None:
@@ -131,7 +133,7 @@ def predict_and_read(
         raise PlanError(f"{program.name} has no backward, so nothing is saved")
     try:
         step = predict_step(code, made[-1].divided)
-    except Exception as error:  # PyTorch's code may fail on fake tensors in any way, and an export must not
+    except Exception as error:  # any error of PyTorch's code becomes a PlanError, which an export handles
         reason = f"{type(error).__name__}: {one_line(str(error))}"
         raise PlanError(f"PyTorch's generated code for {program.name} fails on fake tensors: {reason}") from error
     baseline = {tensor.untyped_storage()._cdata: storage_bytes(tensor) for tensor in held}
