@@ -194,7 +194,7 @@ class DynamoCompiled:
         self._jitted: Any = None
         self._since = 0.0
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-        # True if the next call may run or compile code that reads the flag that `decompose_layers` sets.
+        # True if the next call may run or compile code that reads the flag set by `decompose_layers`.
         self._asks = True
         self._codes: set[CodeType] = set()
         finalize(self, forget, self._codes).atexit = False

@@ -1,9 +1,9 @@
 """Rehearse a step of a program that has several parts, and record which tensors are alive between the parts.
 
 A rehearsal runs the step on fake tensors, or on a copy of the program whose tensors have values. Each part that Thunder
-compiles is one autograd function in the rehearsal. The autograd function keeps no recorded result alive for the
-backward, because the part's plan counts the saved tensors. All code between the parts is the program's own. Python,
-autograd and optimizers therefore hold the results of parts as long as in a run.
+compiles is one autograd function in the rehearsal. This autograd function saves no recorded tensor for the backward,
+because the part's plan counts the saved tensors. All code between the parts is the program's own. Python, autograd and
+optimizers therefore hold the results of parts as long as in a run.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class _Tape:
 
 
 class _Copy(torch.autograd.Function):
-    """Copies a tensor without gradients. The copy requires gradients, and its history does not keep the tensor alive.
+    """Copies a detached tensor. The copy requires gradients, but its history does not keep the tensor alive.
 
     The copy is not a leaf, because operators may not write into a leaf that requires gradients.
     """

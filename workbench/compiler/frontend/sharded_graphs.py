@@ -168,7 +168,7 @@ class _ShardedTransform(Transform):
     def __init__(self, transform: Transform, shared: Any) -> None:
         self._transform = transform
         # Store the module's dictionaries, not the module. The module refers to the code compiled with this transform,
-        # so a reference to the module would be a cycle.
+        # so a reference to the module would create a cycle.
         self._own = {name: vars(shared)[name] for name in ("_overrides_parameters", "_overrides_buffers")}
         self._flags = {name: value for name, value in vars(shared._lc_cd).items() if name in _FLAGS}
 

@@ -428,9 +428,9 @@ def _count_reads(bsyms: Iterable[BoundSymbol]) -> Counter[str]:
 
 
 def _region_values(group: Sequence[BoundSymbol]) -> tuple[tuple[Any, ...], tuple[tuple[str, Any, int], ...]]:
-    """Return the inputs of a region. For each value that it makes, return the name, the variable and the reads inside.
+    """Return the inputs of a region. For each value that the region makes, return name, variable and number of reads.
 
-    Both are in the order of Thunder's `Region`.
+    The reads are those in the region. The inputs and the values are in the order of Thunder's `Region`.
     """
     order = {name: at for at, name in enumerate(dict.fromkeys(chain.from_iterable(map(names_in, group))))}
     made = {out.name: out for bsym in group for out in bsym.flat_proxy_outs}

@@ -101,7 +101,7 @@ def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Pro
 class _HazardWalk:
     """Walk over a trace, region by region.
 
-    For each value, the walk tracks which contents of memory at the start of the region the value may equal.
+    For each value, the walk tracks the storages whose content at the start of the region the value may have.
     """
 
     def __init__(self) -> None:

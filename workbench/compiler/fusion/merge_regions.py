@@ -1,16 +1,16 @@
 """Merge fusion regions that are separated only by statement order.
 
 Thunder ends a region at each unfused statement, such as a matmul, even if the next statements do not need its result.
-Therefore a value that is made before such a statement and read after it goes through memory. If two regions, one before
-and one after the statement, read the same value, both regions read the value from memory. This pass merges two regions
-if one region makes a value that the other region reads, or if both regions read the same value. The merged region takes
-the position of one of the two regions. The new order preserves all dependencies between statements.
+Therefore a value goes through memory if it is made before such a statement and read after the statement. If two
+regions, one before and one after the statement, read the same value, both regions read the value from memory. This pass
+merges two regions if one region makes a value that the other region reads, or if both regions read the same value. The
+merged region takes the position of one of the two regions. The new order preserves all dependencies between statements.
 
 A merge must not raise the peak memory. No statement between the two regions may have more bytes alive than before the
-merge. While the merged region runs, at most as many bytes may be alive as at the peak of the trace. These counts
-include only values that go through memory after the cuts between fusions. Values that stay inside a region, or are
-recomputed in a region, take no memory. The merged regions may get other cuts, so the peak memory may rise in spite of
-these rules. Therefore, tests compare the peak memory with and without merged regions.
+merge. While the merged region runs, at most as many bytes may be alive as at the peak of the trace. Only values that go
+through memory after the cuts between fusions are counted. Values that stay inside a region, or are recomputed in a
+region, take no memory. The merged regions may get other cuts, so the peak memory may rise in spite of these rules.
+Therefore, tests compare the peak memory with and without merged regions.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def _kind(proxy: TensorProxy) -> tuple[object, ...]:
 
 
 def _overwriting_results(trace: TraceCtx) -> set[str]:
-    """Return the result names of the statements that overwrite memory that a gradient reads."""
+    """Find statements that overwrite memory needed by a gradient. Return the names of their results."""
     copy = from_trace(trace)
     copy.names = set(trace.names)
     copy.bound_symbols = list(trace.bound_symbols)

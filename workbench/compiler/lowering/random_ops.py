@@ -112,7 +112,7 @@ def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps
 
 
 def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, Any]:
-    """Replace `native_dropout`. Return the result, and a mask that is True for the elements that are not dropped."""
+    """Replace `native_dropout`. Return the result, and a mask that is False for the dropped elements."""
     if not train and train is not None:
         return a * 1, thunder_operator(torch.ones_like)(a, dtype=torch.bool)
     if p == 1:

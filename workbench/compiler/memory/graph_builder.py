@@ -610,7 +610,7 @@ def _add_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
 
 
 def _accumulation_columns(builder: _Builder, gradients: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
-    """Return the fields of `StepBoundary` that describe gradients that autograd accumulates."""
+    """Return the fields of `StepBoundary` that describe accumulated gradients."""
     return {
         "accumulated": builder.values([one.gradient for one in gradients]),
         "copied_bytes": tuple(one.copied_bytes for one in gradients),
