@@ -131,6 +131,17 @@ def on_lists(x: torch.Tensor) -> torch.Tensor:
     return lerped[0] * lerped[1] + least[0] + sum(norms) + half
 
 
+def differences(x: torch.Tensor) -> torch.Tensor:
+    """Estimate derivatives with all forms of spacing that the decomposition of `gradient` accepts."""
+    rows, columns = torch.gradient(x)
+    first, second = torch.gradient(input=x.exp(), spacing=(0.5, -2.0), edge_order=2)
+    (last,) = torch.gradient(x[:3, :2], dim=-1)
+    columns_first = torch.gradient(x, spacing=3, dim=(1, 0), edge_order=2)
+    (whole,) = torch.gradient((x.detach() * 9).long(), spacing=[0.5], dim=[1])
+    made = rows * columns.exp() + first * second + columns_first[0] * columns_first[1].cos()
+    return made * whole + last.square().sum()
+
+
 def padded(mode: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda x: functional.pad(x[None], (2, 1, 0, 3), mode=mode)
 
@@ -168,6 +179,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pad, replicated": padded("replicate"),
     "pad, circular": padded("circular"),
     "flip": lambda x: x.flip(0, -1),
+    "gradient": differences,
     "index_add": lambda x: x.index_add(0, ROWS, x.cos(), alpha=2),
     "lerp": lambda x: torch.lerp(x, x.cos(), 0.7),
     "lerp by a tensor": lambda x: x.lerp(x.cos(), x.abs()),
@@ -515,6 +527,28 @@ def test_an_operator_without_a_gradient_becomes_a_part_with_its_line() -> None:
     (opaque,) = [part for part in bench.parts if part.opaque]
     assert "heaviside" in opaque.refusal
     assert "test_decompositions.py" in opaque.refusal
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_gradient_of_half_precision_equals_eager_bitwise(order: int) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.gradient(x, spacing=0.3, dim=1, edge_order=order)[0]
+
+    x = torch.randn(9, 9, dtype=torch.float16)
+    bench = workbench.open(program, x, device="cpu", capture="dynamo")
+    assert torch.equal(bench.config.jit(program)(x), program(x))
+
+
+def test_a_gradient_with_coordinates_as_spacing_becomes_a_part() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.gradient(x.sin(), spacing=(x[0].detach().cumsum(0),), dim=1)[0].cos().sum()
+
+    x = torch.rand(4, 4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu")
+    (opaque,) = [part for part in bench.parts if part.opaque]
+    assert "gradient with a spacing of tensors" in opaque.refusal
+    ours = torch.autograd.grad(bench.config.jit(program)(x), x)
+    torch.testing.assert_close(ours, torch.autograd.grad(program(x), x))
 
 
 def test_an_operator_whose_rule_raises_an_error_becomes_a_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -496,6 +496,32 @@ def _spread_of(name: str) -> Callable[..., Any]:
     return spread
 
 
+def _gradient(a: TensorProxy, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> Any:
+    """Replace `gradient`, which Thunder lacks. PyTorch runs a `gradient` whose spacing is given by tensors."""
+    given = [dim] if isinstance(dim, int) else range(a.ndim) if dim is None else dim
+    steps = spacing if isinstance(spacing, list | tuple) else [1 if spacing is None else spacing] * len(given)
+    if any(isinstance(step, TensorProxy) for step in steps):
+        raise NotImplementedError("gradient with a spacing of tensors")
+    return tuple(_differences(a, at % a.ndim, step, edge_order) for at, step in zip(given, steps, strict=True))
+
+
+def _differences(a: TensorProxy, dim: int, step: float, edge_order: int) -> Any:
+    """Return central differences between elements, and one-sided differences at both ends, divided by `step`."""
+    count = int(a.shape[dim])
+
+    def weighed(start: int, length: int, *weights: int) -> Any:
+        """Add in the order of the elements, as PyTorch does, so that narrow data types are rounded alike."""
+        parts = [a.narrow(dim, start + at, length) * weight for at, weight in enumerate(weights) if weight]
+        return functools.reduce(operator.add, parts)
+
+    center = weighed(0, count - 2, -1, 0, 1) / (2 * step)
+    if edge_order == 1:
+        first, last = weighed(0, 1, -1, 1) / step, weighed(count - 2, 1, -1, 1) / step
+    else:
+        first, last = weighed(0, 1, -3, 4, -1) / (2 * step), weighed(count - 3, 1, 1, -4, 3) / (2 * step)
+    return thunder_operator(torch.cat)((first, center, last), dim)
+
+
 def _eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     rows, columns = (thunder_operator(torch.arange)(size, device=device) for size in (n, n if m is None else m))
     return (rows.unsqueeze(1) == columns).to(dtype or torch.get_default_dtype())
@@ -569,6 +595,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.multinomial: _multinomial,
     torch.linspace: _linspace,
     torch.normal: _normal,
+    torch.gradient: _gradient,
     torch.eye: _eye,
     torch.index_put: _index_put,
     torch.Tensor.index_put: _index_put,
