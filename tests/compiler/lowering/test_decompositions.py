@@ -175,6 +175,7 @@ IN_PLACE: dict[str, tuple[Any, ...]] = {
 
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rms norm without a weight": lambda x: functional.rms_norm(x, (4,), eps=0.1),
+    "layer norm of torch": lambda x: torch.layer_norm(x, (4,), x.mean(0), x.sum(0), 0.1, False),
     "pad, reflected": padded("reflect"),
     "pad, replicated": padded("replicate"),
     "pad, circular": padded("circular"),

@@ -702,7 +702,7 @@ def _refusal_text(frame: Frame, node: fx.Node, error: Exception) -> str:
     asserted = f", {ASSERTED}" if read_line(frame.file, frame.line).startswith("assert") else ""
     within = f", {FLEXIBLE}" if "attention/flex_attention.py" in node.meta.get("stack_trace", "") else ""
     advice = remedy(f"{name}: {kind}{reason}{asserted}{within}") or (
-        "write it with operators of thunder.torch, or register it with thunder.torch.register_custom_op"
+        "write it with other operators of PyTorch, or define it with torch.library.custom_op and register_autograd"
     )
     return f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})"
 

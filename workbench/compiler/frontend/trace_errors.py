@@ -288,6 +288,10 @@ _CAUSES = (
         "the lengths of a nested tensor are values: pass the padded batch, and mask the elements after each end",
     ),
     (
+        r"derivative for aten::\w+ is not implemented",
+        "PyTorch has no gradient of this operator: detach its input, or write it with other operators",
+    ),
+    (
         r"wrap sparse Tensor|_sparse_mm\(\)",
         "sparse tensors cannot be traced: pass x.to_dense(), or compute the sparse product outside of the program",
     ),

@@ -20,8 +20,16 @@ from workbench.interop.torch_private import _nn_pad
 
 
 def thunder_operator(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Thunder's own operator for a function of PyTorch."""
-    known: Callable[..., Any] = thunder_functions.get(function)
+    """Return Thunder's own operator for a function of PyTorch.
+
+    Raises
+    ------
+    NotImplementedError
+        If Thunder has no such operator.
+    """
+    known: Callable[..., Any] | None = thunder_functions.get(function)
+    if known is None:
+        raise NotImplementedError(f"Thunder does not know {getattr(function, '__name__', function)}")
     return known
 
 
@@ -64,6 +72,19 @@ def _rms_norm(
     mean = thunder_operator(torch.mean)(x * x, dims, keepdim=True)
     made = x * thunder_operator(torch.rsqrt)(mean + (torch.finfo(wide).eps if eps is None else eps))
     return (made if weight is None else made * weight).to(kind)
+
+
+def _layer_norm(
+    a: TensorProxy,
+    normalized_shape: Sequence[int],
+    weight: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    """Replace `torch.layer_norm`. Thunder knows only the function of `torch.nn.functional`."""
+    del cudnn_enable
+    return thunder_operator(functional.layer_norm)(a, normalized_shape, weight, bias, eps)
 
 
 def _arange(a: TensorProxy, *bounds: int) -> TensorProxy:
@@ -555,6 +576,7 @@ def _one_step(
 
 DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.rms_norm: _rms_norm,
+    torch.layer_norm: _layer_norm,
     functional.pad: _pad,
     _nn_pad: _pad,
     torch.flip: _flip,
