@@ -4,6 +4,7 @@ says what to do.
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import torch
 import workbench
 from workbench.errors import ProgramError
 from workbench.programs import pickling
+from workbench.programs.tensors import find_tensors
+from workbench.runs.measure import accuracy
 from workbench.runs.process.request import RunOptions
 
 _READER = """\
@@ -131,6 +134,69 @@ def test_parameters_and_buffers_and_closures_share_memory_after_sending() -> Non
     sent_model.all.zero_()
     assert not function().any()
     assert not sent_model.some.any()
+
+
+_MODULE = """\
+import threading
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+lock = threading.local()
+
+
+def helper(x):
+    return net(x)
+
+
+def loss_of(x):
+    return helper(x).sin().square().mean()
+
+
+def local_loss_of(x):
+    return net(x).mean() if lock else x
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    name = f"imported_by_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module(name)
+    del sys.modules[name]
+
+
+def test_copies_of_an_imported_function_share_no_tensors_and_have_the_present_values(module: Any) -> None:
+    with torch.no_grad():
+        module.net[0].weight.fill_(3)
+    data = pickling.dumps((module.loss_of, (torch.ones(2, 4),)))
+    one, other = (find_tensors(cloudpickle.loads(data)[0]).tensors for _ in range(2))
+    present = find_tensors(module.loss_of).tensors
+    assert set(one) == set(present)
+    assert all(torch.equal(one[name], present[name]) for name in present)
+    assert not {id(tensor) for tensor in one.values()} & {id(each) for each in (*other.values(), *present.values())}
+
+
+def test_an_imported_function_that_cannot_be_sent_by_value_is_sent_by_name(module: Any) -> None:
+    assert cloudpickle.loads(pickling.dumps((module.local_loss_of, ())))[0] is module.local_loss_of
+
+
+@pytest.mark.parametrize("by_value", [True, False], ids=["by value", "by name"])
+def test_a_wrong_gradient_of_an_imported_function_is_found(module: Any, by_value: bool) -> None:
+    module.net.eval()  # without this, copies that are sent by name would also share running statistics
+    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    data = pickling.dumps((module.loss_of, (x,), {})) if by_value else cloudpickle.dumps((module.loss_of, (x,), {}))
+
+    def build() -> Any:
+        return cloudpickle.loads(data)
+
+    recorded = accuracy.first_step(accuracy.Stepper(*build()), 0)
+    found = accuracy.check_first_step(recorded, build)
+    assert found.ok
+    assert not found.unstable
+    (name,) = [name for name in recorded if name.endswith("net.0.weight)")]
+    recorded[name].value.mul_(1.01)
+    assert not accuracy.check_first_step(recorded, build).ok
 
 
 @pytest.mark.parametrize("tensor", [torch.empty(0), torch.empty(3, 0), torch.ones(3, dtype=torch.bfloat16)[1:]])

@@ -1,12 +1,14 @@
 """Pickling of objects for another process: by cloudpickle, with special cases for objects that it cannot pickle.
 
-Tensors that share memory also share memory in the other process. An operator of PyTorch is sent by name. A lock or
-context variable that is an attribute of an imported module is sent by its name in that module. All other locks and
-context variables are created anew.
+Tensors that share memory also share memory in the other process. A function of an imported module is sent by value if
+it holds tensors, so that each copy of a program has tensors of its own, with the present values. An operator of PyTorch
+is sent by name. A lock or context variable that is an attribute of an imported module is sent by its name in that
+module. All other locks and context variables are created anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import importlib
@@ -24,7 +26,7 @@ import torch
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import CustomOpDef, OpOverload, OpOverloadPacket
 from workbench.programs import files, optimizers
-from workbench.programs.tensors import contents_of, globals_read
+from workbench.programs.tensors import contents_of, find_tensors, globals_read
 
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)
@@ -69,8 +71,9 @@ _ELSE = "create it inside the function, or put it into a module that the functio
 
 
 class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without types
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, by_value: frozenset[types.FunctionType] = frozenset()) -> None:
         super().__init__(file)
+        self._by_value = by_value
         self._storages: dict[tuple[str, int, int], torch.UntypedStorage] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -80,6 +83,8 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
             return _storage, (_bytes_of(obj), str(obj.device))
         if (reduced := optimizers.reduce_optimizer(obj)) is not None:
             return reduced
+        if isinstance(obj, types.FunctionType) and obj in self._by_value:
+            return self._dynamic_function_reduce(obj)
         reduced = _by_name(obj)
         return reduced if reduced is not None else super().reducer_override(obj)
 
@@ -213,14 +218,17 @@ def dumps(objects: Any, name: str = "the program") -> bytes:
         If an object cannot be pickled; the message names the object, its holder, and the next step.
     """
     try:
+        with contextlib.suppress(Exception):
+            return _dumped(objects, frozenset(find_tensors(objects).functions))
+        # A function of a library may use objects that cannot be pickled. Send all functions of modules by name.
         return _dumped(objects)
     except Exception as error:
         raise ProgramError(f"{name} cannot be sent to another process: {_explain(objects, error)}") from error
 
 
-def _dumped(objects: Any) -> bytes:
+def _dumped(objects: Any, by_value: frozenset[types.FunctionType] = frozenset()) -> bytes:
     file = io.BytesIO()
-    _ProgramPickler(file).dump(objects)
+    _ProgramPickler(file, by_value).dump(objects)
     return file.getvalue()
 
 

@@ -344,7 +344,11 @@ def step(callable_: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def first_step(stepper: Stepper, seed: int) -> dict[str, RecordedTensor]:
-    """Seed torch, run the first step of a newly built program, and record the results."""
+    """Seed torch, run the first step of a newly built program, and record the results.
+
+    The gradients are cleared before the step, because copies of a program may share tensors of an imported module.
+    """
+    stepper.clear_grads()
     torch.manual_seed(seed)
     outputs = stepper.forward()
     return _finish(stepper, outputs)
@@ -400,6 +404,7 @@ def check_first_step(
     callable_, args, kwargs = build()
     eager = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
     start = _start_of(eager)
+    eager.clear_grads()
     torch.manual_seed(seed)
     with RandomWatch() as watch:
         outputs = eager.forward()
@@ -651,6 +656,7 @@ def stepper_in_double(
         tensor.data = tensor.data.double()
     stepper = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
     stepper.cotangents = None if cotangents is None else [cotangent.double() for cotangent in cotangents]
+    stepper.clear_grads()
     try:
         yield stepper
     finally:
