@@ -42,6 +42,10 @@ _ALONE = 1_000_000
 
 For a larger product, or if evaluations need plans, an upper bound of these bytes is used.
 """
+_BISECTIONS = 8
+"""Maximum number of limits with which the search for the least peak tries to lower the peak further."""
+_PEAK_GAP = 0.01
+"""The search for the least peak ends if the peak exceeds its lower bound by at most this share of the stock peak."""
 
 
 class Chooser:
@@ -246,8 +250,26 @@ class Chooser:
         if not self._searched_lowest:
             self.guides.lower_peak(self.floor_bytes)
             search_lowest_peak(self._problem, self.evaluations, self._relaxation, self._bytes_freed)
+            if self._problem.quick:
+                self._lower_by_limits()
             self._searched_lowest = True
         return self.evaluations.lowest()
+
+    def _lower_by_limits(self) -> None:
+        """Lower the least known peak: by bisection, search for an assignment within a smaller limit.
+
+        The search for a fast assignment under a limit finds some assignments that `search_lowest_peak` misses.
+        """
+        low, known = self.floor_bytes, self.evaluations.lowest().peak_bytes
+        for _ in range(_BISECTIONS):
+            if known - low <= _PEAK_GAP * self.stock.peak_bytes:
+                break
+            limit_bytes = (low + known) // 2
+            self._rounding.close_gap(limit_bytes, gap=np.inf)
+            if self.fastest_known(limit_bytes) is None:
+                low = limit_bytes
+            else:
+                known = self.evaluations.lowest().peak_bytes
 
     def _bytes_freed(self, position: int) -> NDArray[np.float64]:
         """Return the bytes that each choice frees at a position if it is the only choice, or an upper bound of them."""

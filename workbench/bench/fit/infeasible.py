@@ -76,7 +76,7 @@ def peak_too_low(
     what, which = ("reserved memory", "least reserved memory") if reserved else ("a peak", "least peak")
     message = (
         f"no plan of {bench.program.name} with {what} of {stated} or less was found using {', '.join(using)}; "
-        f"the {which} is {can}"
+        f"the {which} found is {can}"
     )
     if reserved:
         message += f", with a peak of {human_bytes(least.peak_bytes)}"

@@ -200,7 +200,7 @@ class FitTab:
             "done": curve.done if curve is not None else 0,
             "count": curve.count if curve is not None else 0,
             "error": self._error or failed,
-            "least_bytes": points[0].peak_bytes if points else 0,
+            "least_bytes": min(points[0].peak_bytes, plan.peak_bytes) if points else 0,
             "stock_bytes": self._bench.stock_plan.peak_bytes,
             "peak_bytes": plan.peak_bytes,
             "fit": fit_content(fit) if fit is not None and in_force else None,
