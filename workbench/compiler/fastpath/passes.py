@@ -336,7 +336,11 @@ def _del_last_used(
                     last.setdefault(name, proxy)
             handled.update(last)
             if bsym.sym.id is not prims.PrimIDs.RETURN:
-                left.append(prims.python_del.bind(*last.values(), output=None))
+                # Later plans reuse the statement, so that passes find it unchanged.
+                known, key = shared_of(bsym), (prims.PrimIDs.DEL, *last)
+                if key not in known:
+                    known[key] = prims.python_del.bind(*last.values(), output=None)
+                left.append(known[key])
                 if clear_mutable_collections:
                     held = (proxy for proxy in last.values() if isinstance(proxy, CollectionProxy))
                     left.extend(passes.clear_mutable_collection.bind(proxy, output=None) for proxy in held)

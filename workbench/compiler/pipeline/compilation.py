@@ -18,6 +18,7 @@ from typing import Any
 
 from workbench.analysis.equivalence.prove import Proof, fault, prove
 from workbench.compiler.fastpath.final_claim import claim_operators
+from workbench.compiler.fastpath.split import split
 from workbench.compiler.frontend import fake_process_group as parallel
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import (
@@ -37,7 +38,6 @@ from workbench.compiler.interop.thunder_api import (
     compile_data,
     del_last_used,
     get_always_executors,
-    split_into_forward_and_backward,
     unwrap_return_value,
 )
 from workbench.compiler.layers.expand_trace import TraceExpander
@@ -441,7 +441,7 @@ def execution_traces(hooks: Hooks, context: LeverContext) -> Executed:
     trace = claim_operators(trace, get_always_executors(), hooks.control.kept)
     forward, backward = trace, None
     if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
-        forward, backward = split_into_forward_and_backward(trace)
+        forward, backward = split(trace, hooks.control.kept)
     forward = del_last_used(forward)
     if backward is not None:
         backward = del_last_used(backward, clear_mutable_collections=True)
