@@ -19,6 +19,7 @@ from workbench.analysis.memory.recompute_set import Recompute, Recomputer
 from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
 from workbench.compiler.memory.offload import STORE_PREFIX, OffloadedStorage, Offloader
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
+from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.recompute_in_backward import recompute_in_backward
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused_option_error, register
 
@@ -145,9 +146,9 @@ class Saved(Lever):
         if not _has_option(context, choices, "recompute") or _stage(context, choices) == AFTER:
             return trace
         change = recompute_edit(context, choices)
-        return (
-            recompute_in_backward(trace, context.graph, change, context.recomputer.backward) if change.before else trace
-        )
+        if not change.before:
+            return trace
+        return recompute_in_backward(trace, context.graph, change, context.recomputer.backward, _clones(context))
 
     def after_fusion(
         self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
@@ -167,7 +168,9 @@ class Saved(Lever):
         ]
         chosen = [s for s in chosen if not fused.why_no_recompute(s)]
         change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG, gather=context.gathers_again)
-        return recompute_in_backward(trace, fused.graph, change, fused.backward) if change.before else trace
+        if not change.before:
+            return trace
+        return recompute_in_backward(trace, fused.graph, change, fused.backward, _clones(context))
 
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
@@ -198,6 +201,11 @@ class Saved(Lever):
         if not context.has_backward:
             return context.predictor.predict()
         return context.predictor.predict(recompute_edit(context, choices).schedule(context.graph))
+
+
+def _clones(context: LeverContext) -> PlanMemo:
+    """Return the clones that plans of the program have inserted."""
+    return context.get_or_make("clones", lambda _: PlanMemo())
 
 
 def _has_option(context: LeverContext, choices: Mapping[str, str], option: str) -> bool:

@@ -150,7 +150,7 @@ class Regions:
     def remove_repeats(self, trace: TraceCtx) -> TraceCtx:
         """Remove common subexpressions inside and outside of fusions, as ``nvFuserExecutor.cse`` does."""
         done = from_trace(trace)
-        redundant = _Replacements()
+        redundant = _Replacements(self.get_or_make)
         outside = _Outside(redundant)
         for bsym in trace.bound_symbols:
             left = self._remove_fusion_repeats(bsym, redundant) if bsym.sym.is_fusion else outside.remainder(bsym)
@@ -166,7 +166,7 @@ class Regions:
     def remove_casts(self, trace: TraceCtx) -> TraceCtx:
         """Remove redundant casts, as nvFuser's ``remove_redundant_casts`` does."""
         done = from_trace(trace)
-        replaced = _Replacements()
+        replaced = _Replacements(self.get_or_make)
         originals: dict[str, Any] = {}
         for bsym in trace.bound_symbols:
             if not bsym.sym.is_fusion:
@@ -528,13 +528,15 @@ def _remove_fusion_casts(
 class _Replacements(dict[Any, Any]):
     """Maps variables to their replacements, with a quick test whether a statement reads a replaced variable."""
 
-    def __init__(self) -> None:
+    def __init__(self, get_or_make: Callable[[Hashable, Any, Callable[[], Any]], Any] | None = None) -> None:
         super().__init__()
-        self._names: set[str] = set()
+        self._by_name: dict[str, Any] = {}
+        self._names = self._by_name.keys()
+        self._get_or_make = get_or_make
 
     def __setitem__(self, variable: Any, instead: Any) -> None:
         super().__setitem__(variable, instead)
-        self._names.add(variable.proxy.name)
+        self._by_name[variable.proxy.name] = instead
 
     def add_all(self, more: Mapping[Any, Any]) -> None:
         """Add replacements. The method `update` of a dict would not call `__setitem__`."""
@@ -556,11 +558,28 @@ class _Replacements(dict[Any, Any]):
         return _select(map(variableify, (*fusion.args, *fusion.output)), self)
 
     def swap_inputs(self, bsym: BoundSymbol) -> BoundSymbol:
-        """Return a statement with replaced inputs. The subsymbols read the replacements, too."""
-        swapped: BoundSymbol = bsym
-        if not has_none_of(bsym, self._names):
-            swapped = bsym.from_bsym_swap_proxies(self, skip_output=True)
-        return swapped
+        """Return a statement with replaced inputs. The subsymbols read the replacements, too.
+
+        Plans with the same replacements get the same new statement.
+        """
+        if has_none_of(bsym, self._names):
+            return bsym
+        concerned: dict[str, Any] = {}
+        for name in names_in(bsym):
+            # Thunder's swap follows chains of replacements.
+            while name not in concerned and name in self._by_name:
+                concerned[name] = self._by_name[name]
+                name = concerned[name].name
+
+        def swap() -> BoundSymbol:
+            swapped: BoundSymbol = bsym.from_bsym_swap_proxies(self, skip_output=True)
+            return swapped
+
+        if self._get_or_make is None or not concerned:
+            return swap()
+        key = ("swap", identity(bsym), *concerned, *ids(concerned.values()))
+        found: BoundSymbol = self._get_or_make(key, (bsym, concerned), swap)
+        return found
 
 
 def _append_unless_cast(
@@ -572,8 +591,7 @@ def _append_unless_cast(
     """
     value, wanted = _float_cast(bsym)
     if value is None:
-        concerned = replaced.concerns(bsym)
-        left.append(bsym.from_bsym_swap_proxies(replaced, skip_output=True) if concerned else bsym)
+        left.append(replaced.swap_inputs(bsym) if replaced.concerns(bsym) else bsym)
         return
     original = originals[bsym.output.name] = originals.get(value.name, value)
     if dtypes.to_dtype(original) == wanted:
@@ -624,8 +642,7 @@ class _Outside:
             return made
         if first is not None and first[1].sym.id != prims.PrimIDs.GET_GRAD:
             self._known[first[0].rhs] = first[1]
-        left: BoundSymbol | None = dead_code.cse_single_bsym(self._redundant, self._known, bsym)
-        return left
+        return None if dead_code.cse_single_bsym(self._redundant, self._known, made) is None else made
 
 
 class _StatementsByComputation(dict[Any, BoundSymbol]):

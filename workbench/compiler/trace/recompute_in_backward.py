@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,20 @@ from workbench.compiler.interop.thunder_api import (
     tracectx,
     variableify,
 )
-from workbench.compiler.trace.bsym_memo import made_names, read_names
+from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, made_names, read_names
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.core.graph import Graph
 
 
-def recompute_in_backward(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_]) -> TraceCtx:
+def recompute_in_backward(
+    trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_], memo: PlanMemo
+) -> TraceCtx:
     """Insert the clones of `change` into the joint trace, and let the backward read the results of the clones.
 
     `change` and `backward` refer to rows of `graph`, which was read from the joint trace. Other levers may have edited
-    the trace after it was read.
+    the trace after it was read. `memo` has the clones of earlier plans.
     """
+    memo.begin()
     # Find the statement of a row by the name of its output: other levers may have removed statements, or replaced them
     # by their parts.
     makers: dict[str, int] = {}
@@ -61,23 +64,40 @@ def recompute_in_backward(trace: TraceCtx, graph: Graph, change: Recompute, back
         return {variableify(a): again[a.name] for a in bsym.flat_proxy_args if a.name in again}
 
     def clone(bsym: BoundSymbol) -> BoundSymbol:
-        swap = swaps_of(bsym)
-        with tracectx(edited):
-            for proxy in _produced_names(bsym):
-                if variableify(proxy) not in swap:
-                    swap[variableify(proxy)] = proxy.replace_name(_free_name(edited, proxy.name))
-        given = read_names(bsym)
-        again.update({o.name: swap[variableify(o)] for o in bsym.flat_proxy_outs if o.name not in given})
-        return bsym.from_bsym_swap_proxies(swap).from_bsym(tags=bsym.tags | {BoundSymbolTag.BACKWARD})
+        swap, names = swaps_of(bsym), dict[Variable, str]()
+        for proxy in _produced_names(bsym):
+            if (variable := variableify(proxy)) not in swap and variable not in names:
+                names[variable] = _free_name(edited, proxy.name)
+                edited.names.add(names[variable])
+
+        def make() -> tuple[BoundSymbol, dict[Variable, Proxy]]:
+            with tracectx(TraceCtx(None)):
+                made = {variable: variable.proxy.replace_name(name) for variable, name in names.items()}
+            copy = bsym.from_bsym_swap_proxies(swap | made)
+            return copy.from_bsym(tags=bsym.tags | {BoundSymbolTag.BACKWARD}), made
+
+        key = ("clone", identity(bsym), *_names_and_ids(swap), *names.values())
+        found, made = memo.get_or_make(key, (bsym, swap), make)
+        given, whole = read_names(bsym), swap | made
+        again.update({o.name: whole[variableify(o)] for o in bsym.flat_proxy_outs if o.name not in given})
+        return found
+
+    def swap_inputs(bsym: BoundSymbol, swap: dict[Variable, Proxy]) -> BoundSymbol:
+        # Swap only inputs, so that the outputs of the statement keep their names.
+        key = ("inputs", identity(bsym), *_names_and_ids(swap))
+        return memo.get_or_make(key, (bsym, swap), lambda: bsym.from_bsym_swap_proxies(swap, skip_output=True))
 
     for i, bsym in enumerate(trace.bound_symbols):
         for repeated in position.get(i, ()):
             edited.bound_symbols.append(clone(trace.bound_symbols[repeated]))
         swap = swaps_of(bsym) if i in readers else {}
-        # Swap only inputs, so that the outputs of the statement keep their names.
-        edited.bound_symbols.append(bsym.from_bsym_swap_proxies(swap, skip_output=True) if swap else bsym)
+        edited.bound_symbols.append(swap_inputs(bsym, swap) if swap else bsym)
     edited.set_provenance(TraceProvenance("Recomputation in the backward"))
     return dce(edited)
+
+
+def _names_and_ids(swap: Mapping[Variable, Proxy]) -> tuple[Hashable, ...]:
+    return (*[variable.proxy.name for variable in swap], *ids(swap.values()))
 
 
 def _produced_names(bsym: BoundSymbol) -> Iterator[Any]:
