@@ -126,7 +126,7 @@ class Ragged:
         return cls.joined(list(map(len, rows)), list(itertools.chain.from_iterable(rows)))
 
     @classmethod
-    def joined(cls, lengths: Sequence[int], items: Sequence[int]) -> Ragged:
+    def joined(cls, lengths: Sequence[int] | NDArray[np.int32], items: Sequence[int] | NDArray[np.int32]) -> Ragged:
         """Return a `Ragged` from the length of each row and the items of all rows, one row after the other."""
         offsets = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
@@ -316,6 +316,28 @@ class StepBoundary:
     copying_bytes: tuple[int, ...] = ()
 
 
+class BlockKey:
+    """Stands for the contents of consecutive rows. If two graphs have the same key, these rows of the graphs are equal.
+
+    Only the numbers of values, parents and process groups, the sides, and the flag `VIEW` may differ.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """A division of the rows of `statements` into blocks.
+
+    Attributes
+    ----------
+    statements : Statements
+    lengths : tuple of (BlockKey, int)
+        The key and the number of rows of each block, in order.
+    """
+
+    statements: Statements
+    lengths: tuple[tuple[BlockKey, int], ...]
+
+
 @functools.lru_cache(maxsize=8)
 def index_of_names(names: tuple[str, ...]) -> dict[str, int]:
     """Return the index of each name, by name. The result is cached, because reordered graphs have the same names."""
@@ -344,6 +366,9 @@ class Graph:
     layer_differences : mapping of str to str
         Maps the path of each layer that differs from the layer before it to a description of the difference; see
         `workbench.compiler.layers.partition.LayerPartition`.
+    blocks : Blocks or None
+        Blocks of rows that graphs of the same program may share; None if they are not known. They are valid only if
+        `blocks.statements` is `statements`, because a graph with edited statements may still have the old blocks.
     """
 
     stage: str
@@ -354,6 +379,7 @@ class Graph:
     groups: tuple[int, ...] = ()
     ends: StepBoundary = StepBoundary()
     layer_differences: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    blocks: Blocks | None = dataclasses.field(default=None, compare=False)
 
     def __repr__(self) -> str:
         forward = self.first_backward

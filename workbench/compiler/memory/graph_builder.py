@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,14 +28,23 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.memory.grad_accumulation import Accumulated, accumulated_gradients
 from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD
-from workbench.compiler.memory.views_and_writes import FactsCache, TraceFacts, trace_facts
-from workbench.compiler.trace.bsym_memo import made_names, read_names, shared_of, structure_of
+from workbench.compiler.memory.views_and_writes import (
+    FactsCache,
+    SegmentEffects,
+    StatementEffects,
+    TraceFacts,
+    trace_facts,
+)
+from workbench.compiler.trace.bsym_memo import identity, made_names, read_names, shared_of, structure_of
 from workbench.compiler.trace.proxy_traits import Traits, shape_of, storage_bytes_of, traits_of
+from workbench.compiler.trace.segments import Segment
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.trace.tags import has_tag
 from workbench.core.graph import (
     BACKWARD,
     FORWARD,
+    BlockKey,
+    Blocks,
     Graph,
     Kind,
     Origin,
@@ -178,69 +187,124 @@ _RANDOM, _VIEW = int(StatementFlag.RANDOM), int(StatementFlag.VIEW)
 
 
 class _Block(NamedTuple):
-    """The rows of a statement and of its members. Names have numbers, in the order in which they first appear."""
+    """The rows of consecutive statements and of their members. Names have numbers, in order of first appearance."""
 
-    subsymbols: Any
-    """The list of members from which the block was made."""
-    rows: tuple[_StatementRow, ...]
+    key: BlockKey
     names: tuple[str, ...]
     proxies: tuple[Any, ...]
     """For each name, the first value with this name."""
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    """For all rows in order, the numbers of the names in `_StatementRow.read` and in `_StatementRow.made`."""
+    flags: tuple[int, ...]
+    """For each name, the flags of this value."""
+    rows: tuple[_StatementRow, ...]
+    computes: tuple[str, ...]
+    columns: dict[str, NDArray[Any]]
+    """Columns of numbers of `rows`. Parents are counted from the first row; inputs and outputs are numbers of names."""
+    frees: tuple[tuple[int, tuple[tuple[str, bool], ...]], ...]
+    """For each deletion, the last row before it that is not a member (-1 before the first row); and the freed names,
+    each with whether a row before the deletion has it.
+    """
 
 
-def _block_of(bsym: BoundSymbol) -> _Block:
-    known = shared_of(bsym)
-    found: _Block | None = known.get(_Block)
-    if found is None or found.subsymbols is not bsym.subsymbols:
-        bsyms = (bsym, *bsym.subsymbols) if bsym.sym.is_fusion else (bsym,)
-        rows = tuple(map(_row_of, bsyms))
-        first: dict[str, Any] = {}
-        for each in bsyms:
+def _block_of(bsyms: Sequence[BoundSymbol], effects: Sequence[StatementEffects], random: frozenset[str]) -> _Block:
+    """Return the rows of statements.
+
+    Parameters
+    ----------
+    bsyms : sequence of BoundSymbol
+    effects : sequence of StatementEffects
+        Effects of each of `bsyms`.
+    random : frozenset of str
+        Names of the outputs of random operators.
+    """
+    rows: list[_StatementRow] = []
+    first: dict[str, Any] = {}
+    number: dict[str, int] = {}
+    computes: list[str] = []
+    columns: dict[str, list[int]] = {name: [] for name in _COLUMNS}
+    frees: list[tuple[int, tuple[tuple[str, bool], ...]]] = []
+    last_top = -1
+    for bsym, effect in zip(bsyms, effects, strict=True):
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            frees.append((last_top, tuple([(name, name in number) for name in read_names(bsym)])))
+        if not is_statement(bsym):
+            continue
+        inside = bsym.subsymbols if bsym.sym.is_fusion else ()
+        last_top, members = len(rows), len(inside)
+        computes.append(effect.text)
+        told = [_origin_and_flags(each) for each in (bsym, *inside)]
+        origins = [origin for origin, _ in told]
+        if bsym.sym.is_fusion:
+            computes += [computation.text for _, computation in effect.parts]
+            origins[0] = next((origin for origin in origins[1:] if origin >= 0), -1)
+        side = BACKWARD if BoundSymbolTag.BACKWARD in bsym.tags else FORWARD
+        columns["side"] += [side] * (members + 1)
+        columns["parent"] += [-1, *[last_top] * members]
+        columns["origin"] += origins
+        columns["transient_bytes"] += [effect.transient_bytes, *[0] * members]
+        columns["flops"] += [effect.flops, *[0] * members]
+        for each, (_, flags) in zip((bsym, *inside), told, strict=True):
+            row = _row_of(each)
+            rows.append(row)
+            if random and not random.isdisjoint(made_names(each)):
+                flags |= _RANDOM
+            columns["kind"].append(row.kind)
+            columns["flags"].append(row.flags | flags)
             for proxy in (*each.flat_proxy_args, *each.flat_proxy_outs):
-                first.setdefault(proxy.name, proxy)
-        number = {name: at for at, name in enumerate(first)}
-        found = known[_Block] = _Block(
-            subsymbols=bsym.subsymbols,
-            rows=rows,
-            names=tuple(first),
-            proxies=tuple(first.values()),
-            inputs=tuple([number[name] for row in rows for name in row.read]),
-            outputs=tuple([number[name] for row in rows for name in row.made]),
-        )
-    return found
+                if proxy.name not in number:
+                    number[proxy.name] = len(number)
+                    first[proxy.name] = proxy
+            for way, names in (("inputs", row.read), ("outputs", row.made)):
+                columns[way] += map(number.__getitem__, names)
+                columns[f"{way} of row"].append(len(names))
+    return _Block(
+        key=BlockKey(),
+        names=tuple(first),
+        proxies=tuple(first.values()),
+        flags=tuple(map(_flags_of_value, first.values())),
+        rows=tuple(rows),
+        computes=tuple(computes),
+        columns={name: np.asarray(columns[name], kind) for name, kind in _COLUMNS.items()},
+        frees=tuple(frees),
+    )
+
+
+_COLUMNS: dict[str, type[np.signedinteger[Any]]] = {
+    "kind": np.int8,
+    "side": np.int8,
+    "parent": np.int32,
+    "origin": np.int32,
+    "flags": np.int32,
+    "transient_bytes": np.int64,
+    "flops": np.int64,
+    "inputs": np.int32,
+    "outputs": np.int32,
+    "inputs of row": np.int32,
+    "outputs of row": np.int32,
+}
+"""Columns of a `_Block`, and their types."""
+
+
+def _flags_of_value(proxy: Any) -> int:
+    flags = _TENSOR if isinstance(proxy, (TensorProxy, FutureTensorProxy)) else 0
+    return flags | _REQUIRES_GRAD if getattr(proxy, "requires_grad", False) else flags
 
 
 class _Builder:
-    """Collects the rows of the graph's tables, statement by statement."""
+    """Collects the rows of the graph's tables, block by block."""
 
     def __init__(self, random: frozenset[str]) -> None:
         self.random = random
         self.index: dict[str, int] = {}
         self.proxies: list[Any] = []
         self.flags: list[int] = []
-        self.producer: list[int] = []
-        self.handed: set[int] = set()
-        """Indices of the outputs of statements. A value that exists only inside of fusions is not included, because
-        several fusions may compute it.
-        """
         self.rows: list[_StatementRow] = []
-        self.sides: list[int] = []
-        self.parents: list[int] = []
-        self.row_flags: list[int] = []
-        self.transients: list[int] = []
-        self.flops: list[int] = []
         self.computes: list[str] = []
-        """The columns from `rows` to `computes` have one item for each row."""
-        self.inputs: list[int] = []
-        self.outputs: list[int] = []
-        """For all rows in order, the values that each row reads, and the values that each row makes."""
-        self.origins: list[int] = []
-        self.frees: dict[int, list[int]] = {}
+        self.columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
+        self.frees: list[tuple[int, list[int]]] = []
+        """Rows, in order, with the values that are freed after them."""
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
-        self.last_top = -1
+        self.last_top = 0
+        self.blocks: list[tuple[BlockKey, int]] = []
 
     def value(self, proxy: Any, flags: int = 0) -> int:
         """Return the index of a value, and add the value if it is new."""
@@ -248,75 +312,67 @@ class _Builder:
         if found is None:
             found = self.index[proxy.name] = len(self.proxies)
             self.proxies.append(proxy)
-            if isinstance(proxy, (TensorProxy, FutureTensorProxy)):
-                flags |= _TENSOR
-            if getattr(proxy, "requires_grad", False):
-                flags |= _REQUIRES_GRAD
-            self.flags.append(flags)
-            self.producer.append(-1)
+            self.flags.append(flags | _flags_of_value(proxy))
         else:
             self.flags[found] |= flags
         return found
 
-    def add_statement(self, bsym: BoundSymbol, side: int, facts: TraceFacts, index: int) -> int:
-        """Add a statement and its members, and return the statement's kind.
+    def add_trace(self, facts: TraceFacts, side: int | None = None) -> None:
+        """Add the statements of a trace. By default, the tags of a statement say on which side it is."""
+        for segment, found in facts.segments:
 
-        Parameters
-        ----------
-        index : int
-            Position of the statement in the lists of `facts`.
-        """
-        row, block = len(self.rows), _block_of(bsym)
-        value = [self.index.get(name, -1) for name in block.names]
+            def make(segment: Segment = segment, found: SegmentEffects = found) -> tuple[_Block, SegmentEffects]:
+                return _block_of(segment.bsyms, found.effects, self.random), found
+
+            block, _ = segment.get_or_make(("rows", identity(found), self.random), make)
+            self._add_block(block, side)
+
+    def _add_block(self, block: _Block, side: int | None) -> None:
+        start, index, known = len(self.rows), self.index, len(self.proxies)
+        value = [index.setdefault(name, -1) for name in block.names]
         if -1 in value:
-            value = [at if at >= 0 else self.value(proxy) for at, proxy in zip(value, block.proxies, strict=True)]
-        members = len(block.rows) - 1
-        self.last_top = row
+            new = [at for at, found in enumerate(value) if found < 0]
+            for number, at in enumerate(new, known):
+                value[at] = index[block.names[at]] = number
+            self.proxies += [block.proxies[at] for at in new]
+            self.flags += [block.flags[at] for at in new]
+        numbers = np.asarray(value, np.int32)
+        for name, column in block.columns.items():
+            if name in ("inputs", "outputs"):
+                column = numbers[column]
+            elif name == "parent":
+                column = np.where(column < 0, column, column + start)
+            elif name == "side" and side is not None:
+                column = np.full(len(column), side, np.int8)
+            self.columns[name].append(column)
         self.rows += block.rows
-        self.sides += [side] * (members + 1)
-        self.parents += [-1, *[row] * members]
-        self.transients += [facts.transient_bytes[index], *[0] * members]
-        self.flops += [facts.flops[index], *[0] * members]
-        self.computes.append(facts.computes[index])
-        self.inputs += [value[number] for number in block.inputs]
-        outputs = [value[number] for number in block.outputs]
-        self.outputs += outputs
-        of_top = len(block.rows[0].made)
-        for out in outputs[:of_top]:
-            if out not in self.handed:
-                self.handed.add(out)
-                self.producer[out] = row
-        for out in outputs[of_top:]:
-            if self.producer[out] < 0:
-                self.producer[out] = row
-        tagged = [_origin_and_flags(bsym)]
-        if bsym.sym.is_fusion:
-            self.computes += facts.members[index]
-            tagged += map(_origin_and_flags, bsym.subsymbols)
-            tagged[0] = next((origin for origin, _ in tagged[1:] if origin >= 0), -1), tagged[0][1]
-        self.origins += [origin for origin, _ in tagged]
-        self.row_flags += [told.flags | flags for told, (_, flags) in zip(block.rows, tagged, strict=True)]
-        if self.random:
-            for at, each in enumerate((bsym, *bsym.subsymbols)[: members + 1], row):
-                if not self.random.isdisjoint(made_names(each)):
-                    self.row_flags[at] |= _RANDOM
-        return block.rows[0].kind
+        self.computes += block.computes
+        self.blocks.append((block.key, len(block.rows)))
+        for row, names in block.frees:
+            # Before the first statement, nothing is freed.
+            if row >= 0 or start:
+                values = [index[name] for name, here in names if here or index.get(name, known) < known]
+                self.frees.append((start + row if row >= 0 else self.last_top, values))
+        tops = block.columns["parent"] < 0
+        if tops.any():
+            self.last_top = start + int(np.flatnonzero(tops)[-1])
 
     def _group(self, group: torch.distributed.ProcessGroup) -> int:
         """Return the index of a process group, and add the group if it is new."""
         self.group_ranks.setdefault(group, group.size())
         return list(self.group_ranks).index(group)
 
-    def free(self, names: Iterable[str]) -> None:
-        """Record that values are freed after the last added statement; do nothing before the first statement."""
-        row = max(self.last_top, 0)
-        if self.rows:
-            self.frees.setdefault(row, []).extend(self.index[name] for name in names if name in self.index)
-
     def values(self, tree: Any) -> tuple[int, ...]:
         """Return the index of the value of each leaf of `tree`; -1 for a leaf that is not in the table of values."""
         leaves = (leaf.name if isinstance(leaf, Proxy) else "" for leaf in tree_flatten(tree)[0])
         return tuple(self.index.get(name, -1) for name in leaves)
+
+    def _freed_values(self) -> Ragged:
+        """Return, for each row, the values that are freed after it."""
+        lengths = np.zeros(len(self.rows), np.int32)
+        for row, values in self.frees:
+            lengths[row] += len(values)
+        return Ragged.joined(lengths, [value for _, values in self.frees for value in values])
 
     def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: StepBoundary) -> Graph:
         """Return the graph of all statements and values that were added."""
@@ -327,36 +383,38 @@ class _Builder:
         for value, s in enumerate(storage):
             if s >= 0 and roots[s] < 0:
                 roots[s] = value
-        inputs = Ragged.joined([len(row.read) for row in self.rows], self.inputs)
-        outputs = Ragged.joined([len(row.made) for row in self.rows], self.outputs)
-        flags = np.asarray(self.row_flags, np.int32)
+        columns = {name: np.concatenate(parts) for name, parts in self.columns.items()}
+        inputs, outputs = (Ragged.joined(columns[f"{way} of row"], columns[way]) for way in ("inputs", "outputs"))
+        flags = columns["flags"]
         flags[_views(flags, inputs, outputs, np.asarray(storage, np.int64))] |= _VIEW
         traits = list(map(_traits, self.proxies))
+        statements = Statements(
+            name=tuple([row.name for row in self.rows]),
+            executor=tuple([row.executor for row in self.rows]),
+            kind=columns["kind"],
+            side=columns["side"],
+            parent=columns["parent"],
+            origin=columns["origin"],
+            flags=flags,
+            transient_bytes=columns["transient_bytes"],
+            flops=columns["flops"],
+            inputs=inputs,
+            outputs=outputs,
+            frees=self._freed_values(),
+            group=np.asarray([-1 if row.group is None else self._group(row.group) for row in self.rows], np.int32),
+            computes=tuple(self.computes),
+        )
         return Graph(
             stage=stage,
-            statements=Statements(
-                name=tuple([row.name for row in self.rows]),
-                executor=tuple([row.executor for row in self.rows]),
-                kind=np.asarray([row.kind for row in self.rows], np.int8),
-                side=np.asarray(self.sides, np.int8),
-                parent=np.asarray(self.parents, np.int32),
-                origin=np.asarray(self.origins, np.int32),
-                flags=flags,
-                transient_bytes=np.asarray(self.transients, np.int64),
-                flops=np.asarray(self.flops, np.int64),
-                inputs=inputs,
-                outputs=outputs,
-                frees=Ragged.of([self.frees.get(row, ()) for row in range(len(self.rows))]),
-                group=np.asarray([-1 if row.group is None else self._group(row.group) for row in self.rows], np.int32),
-                computes=tuple(self.computes),
-            ),
+            statements=statements,
+            blocks=Blocks(statements, tuple(self.blocks)),
             values=Values(
                 name=tuple(self.index),
                 shape=tuple([each.shape for each in traits]),
                 dtype=tuple([each.dtype for each in traits]),
                 device=tuple([each.device for each in traits]),
                 storage=np.asarray([renumbered.get(s, -1) for s in storage], np.int32),
-                producer=np.asarray(self.producer, np.int32),
+                producer=_producers(outputs, columns["parent"], len(self.index)),
                 bytes=np.asarray([each.bytes for each in traits], np.int64),
                 flags=np.asarray(self.flags, np.int32),
             ),
@@ -368,6 +426,22 @@ class _Builder:
             groups=tuple(self.group_ranks.values()),
             ends=ends,
         )
+
+
+def _producers(outputs: Ragged, parent: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """Return the row of the statement that makes each value; -1 if none does.
+
+    Several fusions may compute a value that exists only inside of fusions; the first is its producer. If a statement
+    outputs the value, this statement is its producer.
+    """
+    found = np.full(count, -1, np.int32)
+    row = np.repeat(np.arange(len(outputs), dtype=np.int32), np.diff(outputs.offsets))
+    inside = parent[row] >= 0
+    makers = np.where(inside, parent[row], row)
+    for taken in (inside, ~inside):
+        # If an index repeats, NumPy keeps what was assigned last.
+        found[outputs.items[taken][::-1]] = makers[taken][::-1]
+    return found
 
 
 def _views(flags: NDArray[np.int32], inputs: Ragged, outputs: Ragged, storage: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -438,17 +512,16 @@ def read_joint(
     builder = _Builder(random)
     for proxy in _arguments(trace):
         builder.value(proxy, ValueFlag.ARGUMENT)
-    for i, bsym in enumerate(trace.bound_symbols):
-        if is_statement(bsym):
-            side = BACKWARD if BoundSymbolTag.BACKWARD in bsym.tags else FORWARD
-            if builder.add_statement(bsym, side, found, i) == Kind.GET_GRAD:
-                for out in bsym.flat_proxy_outs:
-                    builder.value(out, ValueFlag.COTANGENT)
+    builder.add_trace(found)
+    for bsym in trace.bound_symbols:
+        if is_statement(bsym) and _kind(bsym) == Kind.GET_GRAD:
+            for out in bsym.flat_proxy_outs:
+                builder.value(out, ValueFlag.COTANGENT)
     returned = _return(trace).args[0]
     ends = StepBoundary(outputs=builder.values(returned))
     if isinstance(returned, dict):
         has_backward, past = "fw_flat_out" in returned, frozenset[str]()
-        if has_backward and BACKWARD in builder.sides:
+        if has_backward and any((sides == BACKWARD).any() for sides in builder.columns["side"]):
             asked_for = Counter(b.args[0].name for b in trace.bound_symbols if b.sym.id is prims.PrimIDs.GET_GRAD)
             given: Counter[str] = Counter()
             ignored = []
@@ -536,11 +609,15 @@ def read_execution(
     context: LeverContext,
 ) -> Graph:
     """Return the graph of the execution traces, forward before backward. The graph shows where each value is freed."""
-    first = trace_facts(forward, cache=context.cache, arguments=context.arguments)
+    segments = context.cache.segments
+    segments.begin()
+    first = trace_facts(
+        forward, cache=context.cache, arguments=context.arguments, segments=segments.cut(forward.bound_symbols)
+    )
     builder = _Builder(context.random)
     for proxy in _arguments(forward):
         builder.value(proxy, ValueFlag.ARGUMENT)
-    _read_side(builder, forward, FORWARD, first, 0)
+    builder.add_trace(first, FORWARD)
     found = first
     returned = _return(forward).args
     if backward is None:
@@ -550,11 +627,12 @@ def read_execution(
     else:
         _mark(builder, returned[0]["output"], ValueFlag.OUTPUT)
         _mark(builder, returned[1][0], ValueFlag.SAVED)
-        found = trace_facts(backward, cache=context.cache, earlier=first)
+        cut = segments.cut(backward.bound_symbols)
+        found = trace_facts(backward, cache=context.cache, earlier=first, segments=cut)
         for proxy in backward.args[1]:
             if isinstance(proxy, TensorProxy):
                 builder.value(proxy, ValueFlag.COTANGENT)
-        _read_side(builder, backward, BACKWARD, found, 0)
+        builder.add_trace(found, BACKWARD)
         given = zip(returned[0]["flat_output"], backward.args[1], strict=True)
         _enter_ignored(
             builder, found, [o for o, c in given if isinstance(o, TensorProxy) and not isinstance(c, TensorProxy)]
@@ -610,7 +688,7 @@ def _add_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
 
 
 def _accumulation_columns(builder: _Builder, gradients: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
-    """Return the fields of `StepBoundary` that describe accumulated gradients."""
+    """Return the fields of `StepBoundary` that describe gradients that autograd accumulates."""
     return {
         "accumulated": builder.values([one.gradient for one in gradients]),
         "copied_bytes": tuple(one.copied_bytes for one in gradients),
@@ -626,11 +704,3 @@ def _received_values(backward: TraceCtx) -> list[list[Any]]:
         if bsym.sym.id is prims.PrimIDs.UNPACK_SEQUENCE and isinstance(bsym.args[0], Proxy)
     }
     return [list(unpacked.get(each.name, ())) for each in unpacked.get("saved_for_backward", ())]
-
-
-def _read_side(builder: _Builder, trace: TraceCtx, side: int, facts: TraceFacts, start: int) -> None:
-    for i, bsym in enumerate(trace.bound_symbols, start):
-        if bsym.sym.id is prims.PrimIDs.DEL:
-            builder.free(arg.name for arg in bsym.flat_proxy_args)
-        elif is_statement(bsym):
-            builder.add_statement(bsym, side, facts, i)

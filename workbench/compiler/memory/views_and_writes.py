@@ -41,6 +41,7 @@ from workbench.compiler.trace import canonical_text as computes
 from workbench.compiler.trace.bsym_memo import shared_of, structure_of
 from workbench.compiler.trace.fingerprints import statement_memory_key
 from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor, storage_bytes_of
+from workbench.compiler.trace.segments import Segment, SegmentTable
 from workbench.interop.torch_private import FakeTensorMode
 
 _IDLE = frozenset(
@@ -76,16 +77,8 @@ class TraceFacts:
         Bytes of each storage.
     root : list of str
         For each storage, the name of the first proxy in it.
-    transient_bytes : list of int
-        For each statement, the most bytes that it holds at once besides its inputs and outputs.
-    flops : list of int
-        For each statement, its floating point operations.
-    assumed : list of int
-        Indices of statements that cannot run with fake tensors. Their outputs are assumed to be new and contiguous.
-    computes : list of str
-        For each statement, the text of its computation; see `workbench.compiler.trace.canonical_text`.
-    members : list of tuple of str
-        For each fusion, the texts of its members; for any other statement, an empty tuple.
+    segments : list of (Segment, SegmentEffects)
+        The statements, and their effects.
     """
 
     storage_of: dict[str, int]
@@ -94,15 +87,36 @@ class TraceFacts:
     views: set[str]
     storage_bytes: list[int]
     root: list[str]
-    transient_bytes: list[int]
-    flops: list[int]
-    assumed: list[int]
-    computes: list[str] = dataclasses.field(default_factory=list)
-    members: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+    segments: list[tuple[Segment, SegmentEffects]] = dataclasses.field(default_factory=list)
+
+    @property
+    def effects(self) -> list[StatementEffects]:
+        """Effects of each statement."""
+        return [effects for _, found in self.segments for effects in found.effects]
+
+    @property
+    def transient_bytes(self) -> list[int]:
+        """For each statement, the most bytes that it holds at once besides its inputs and outputs."""
+        return [found.transient_bytes for found in self.effects]
+
+    @property
+    def flops(self) -> list[int]:
+        """For each statement, its floating point operations."""
+        return [found.flops for found in self.effects]
+
+    @property
+    def assumed(self) -> list[int]:
+        """Indices of statements that cannot run with fake tensors. Their outputs are assumed new and contiguous."""
+        return [at for at, found in enumerate(self.effects) if found.assumed]
+
+    @property
+    def computes(self) -> list[str]:
+        """For each statement, the text of its computation; see `workbench.compiler.trace.canonical_text`."""
+        return [found.text for found in self.effects]
 
 
 @dataclasses.dataclass(frozen=True)
-class _StatementEffects:
+class StatementEffects:
     """Effects of a statement. They contain positions instead of names, so they are valid for all equal statements."""
 
     sources: tuple[int, ...]
@@ -126,8 +140,50 @@ class _StatementEffects:
     """The statements into which this statement was decomposed, in order, each with its computation."""
     computation: computes.Computation | None = None
 
+    @property
+    def text(self) -> str:
+        """Text of the computation; empty for a statement that computes nothing."""
+        return "" if self.computation is None else self.computation.text
 
-_found: dict[Hashable, _StatementEffects] = {}
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SegmentEffects:
+    """Effects of a segment. They are valid in each plan in which the segment's inputs have the same memory.
+
+    A reference to a storage or a tensor is its number among those that the segment finds, or ``-1 - n`` for the n-th
+    that the segment adds.
+
+    Attributes
+    ----------
+    effects : list of StatementEffects
+        Effects of each statement.
+    names : tuple of str
+        Values that the segment adds, in order.
+    storages, tensors : tuple of int
+        For each of `names`, references to its storage and to its tensor object.
+    strides : dict of str to (tuple of int)
+        Strides of each of `names`.
+    views : frozenset of str
+        Those of `names` that are views.
+    new_bytes : list of int
+    roots : list of str
+        Bytes and first value of each added storage.
+    tensor_count : int
+        Number of added tensor objects.
+    """
+
+    effects: list[StatementEffects]
+    names: tuple[str, ...] = ()
+    storages: tuple[int, ...] = ()
+    tensors: tuple[int, ...] = ()
+    strides: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    views: frozenset[str] = frozenset()
+    new_bytes: list[int] = dataclasses.field(default_factory=list)
+    roots: list[str] = dataclasses.field(default_factory=list)
+    tensor_count: int = 0
+
+
+_found: dict[Hashable, StatementEffects] = {}
 """Effects of statements that have run in this process. All programs share them. Assumed effects are not included."""
 
 _MOST_FACTS = 50_000
@@ -140,6 +196,7 @@ class FactsCache:
     """State that speeds up `trace_facts`. Use one instance for all traces of a program."""
 
     def __init__(self) -> None:
+        self.segments = SegmentTable()
         self.arguments: tuple[Mapping[str, torch.Tensor], _StorageWalk] | None = None
         """The arguments of the last trace, and a `_StorageWalk` in its state before the first statement."""
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -180,6 +237,7 @@ def trace_facts(
     cache: FactsCache | None = None,
     earlier: TraceFacts | None = None,
     arguments: Mapping[str, torch.Tensor] | None = None,
+    segments: Sequence[Segment] | None = None,
 ) -> TraceFacts:
     """Find storages, transient bytes and floating point operations of every statement of a trace.
 
@@ -195,6 +253,8 @@ def trace_facts(
     arguments : mapping of str to Tensor, optional
         Real or fake tensors for the trace's arguments, by name. Strides, sizes and shared storages are read from them.
         An argument that is missing here is assumed to be contiguous, in a storage of its own.
+    segments : sequence of Segment, optional
+        The segments of the trace. Effects that an earlier plan has stored in them are reused.
 
     Returns
     -------
@@ -206,7 +266,7 @@ def trace_facts(
         walk.arguments(arguments or {})
     elif arguments:
         walk.begin(arguments)
-    found = [walk.statement(bsym) for bsym in trace.bound_symbols]
+    whole = [Segment(trace.bound_symbols)] if segments is None else segments
     return TraceFacts(
         storage_of=walk.storage_of,
         strides=walk.strides,
@@ -214,18 +274,11 @@ def trace_facts(
         views=walk.views,
         storage_bytes=walk.storage_bytes,
         root=walk.root,
-        transient_bytes=[fact.transient_bytes for fact in found],
-        flops=[fact.flops for fact in found],
-        assumed=[i for i, fact in enumerate(found) if fact.assumed],
-        computes=["" if fact.computation is None else fact.computation.text for fact in found],
-        members=[
-            tuple(computation.text for _, computation in fact.parts) if bsym.sym.is_fusion else ()
-            for bsym, fact in zip(trace.bound_symbols, found, strict=True)
-        ],
+        segments=[(each, walk.segment(each) if segments else walk.visit(each)) for each in whole],
     )
 
 
-_NOTHING = _StatementEffects((), (), ())
+_NOTHING = StatementEffects((), (), ())
 
 
 @functools.lru_cache
@@ -294,7 +347,7 @@ class _StorageWalk:
             self.strides[proxy.name] = strides
             self.tensor_of[proxy.name] = next(_NUMBERS)
 
-    def statement(self, bsym: Any) -> _StatementEffects:
+    def statement(self, bsym: Any) -> StatementEffects:
         """Add the outputs of a statement, and return the effects of the statement."""
         if bsym.sym.id is prims.PrimIDs.DEL:
             return _NOTHING
@@ -318,14 +371,76 @@ class _StorageWalk:
         self.record(fact, inputs, outputs)
         return fact
 
-    def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
+    def visit(self, segment: Segment) -> SegmentEffects:
+        """Add the outputs of the statements of a segment one by one, and return only the statements' effects."""
+        return SegmentEffects([self.statement(bsym) for bsym in segment.bsyms])
+
+    def segment(self, segment: Segment) -> SegmentEffects:
+        """Add the outputs of the statements of a segment, and return their effects.
+
+        The effects depend on the segment, and on what the walk knows about the segment's values before it: which
+        values it has, their strides, which of them are views, which share a storage, and which are one tensor object.
+        """
+        mentioned: tuple[str, ...] | None = segment.get_or_make("tensors", lambda: _tensor_names(segment.bsyms))
+        if mentioned is None:
+            return self.visit(segment)
+        outside = tuple([name for name in mentioned if name in self.storage_of])
+        storages, tensors = ([of[name] for name in outside] for of in (self.storage_of, self.tensor_of))
+        groups = dict.fromkeys(storages), dict.fromkeys(tensors)
+        shared = tuple(
+            None if len(group) == len(all) else _equal_groups(all)
+            for group, all in zip(groups, (storages, tensors), strict=True)
+        )
+        key = (
+            "effects",
+            self.settings,
+            outside,
+            tuple([self.strides[name] for name in outside]),
+            tuple([name for name in outside if name in self.views]),
+            shared,
+        )
+        found: SegmentEffects | None = segment.get(key)
+        if found is None:
+            made: SegmentEffects = segment.get_or_make(key, lambda: self._visit_first(segment, *map(list, groups)))
+            return made
+        base = len(self.storage_bytes)
+        places = [*groups[0], *range(base + len(found.new_bytes) - 1, base - 1, -1)]
+        objects = [*groups[1], *itertools.islice(_NUMBERS, found.tensor_count)]
+        self.storage_of.update(zip(found.names, map(places.__getitem__, found.storages), strict=True))
+        self.tensor_of.update(zip(found.names, map(objects.__getitem__, found.tensors), strict=True))
+        self.strides |= found.strides
+        self.views |= found.views
+        self.storage_bytes += found.new_bytes
+        self.root += found.roots
+        return found
+
+    def _visit_first(self, segment: Segment, storages: list[int], tensors: list[int]) -> SegmentEffects:
+        """Visit a segment whose values are in `storages` and `tensors`, and return effects that can be reused."""
+        known, base = len(self.storage_of), len(self.storage_bytes)
+        effects = self.visit(segment).effects
+        names = tuple(itertools.islice(self.storage_of, known, None))
+        return SegmentEffects(
+            effects=effects,
+            names=names,
+            storages=tuple(
+                [base - 1 - at if at >= base else storages.index(at) for at in map(self.storage_of.__getitem__, names)]
+            ),
+            tensors=(made := _sources_of([self.tensor_of[name] for name in names], tensors)),
+            strides={name: self.strides[name] for name in names},
+            views=frozenset(names) & self.views,
+            new_bytes=self.storage_bytes[base:],
+            roots=self.root[base:],
+            tensor_count=len({number for number in made if number < 0}),
+        )
+
+    def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> StatementEffects:
         """Return the effects of a statement that is not a fusion.
 
         Only the first of several equal statements in this process runs; its effects are cached for the rest. All
         programs share one cache, `_found`. Each `Structure` has a second cache, whose key is faster to compute.
         """
 
-        def find() -> _StatementEffects:
+        def find() -> StatementEffects:
             key = (self.settings, statement_memory_key(bsym, self.strides), shared)
             known = _found.get(key)
             if known is None:
@@ -342,7 +457,7 @@ class _StorageWalk:
         # its memory.
         shared = self.shared_inputs(inputs)
         lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
-        found: _StatementEffects = structure_of(bsym).get_or_make(("facts", self.settings, lie, shared), find)
+        found: StatementEffects = structure_of(bsym).get_or_make(("facts", self.settings, lie, shared), find)
         return found
 
     def shared_inputs(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
@@ -358,7 +473,7 @@ class _StorageWalk:
             return _unshared_groups(len(storages))
         return _equal_groups(storages), _equal_groups([self.tensor_of.get(name, name) for name in names])
 
-    def record(self, fact: _StatementEffects, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def record(self, fact: StatementEffects, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         new: dict[int, int] = {}
         made: dict[int, int] = {}
         tensors = fact.tensors or tuple(-1 - i for i in range(len(outputs)))
@@ -383,14 +498,14 @@ class _StorageWalk:
             self.storage_of[proxy.name] = storage
             self.strides[proxy.name] = strides
 
-    def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
+    def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> StatementEffects:
         """Return the effects of a fusion.
 
         The key in the cache contains the fusion's structure, the layouts of the inputs, which inputs share memory, and
         PyTorch's settings.
         """
 
-        def find() -> _StatementEffects:
+        def find() -> StatementEffects:
             same = None if runs_as_pytorch(bsym) else forwarded_inputs(bsym)
             lies = None if same is None else output_layouts(bsym, inputs, self.strides, outputs, same)
             return _add_computation(self.members(bsym.subsymbols, inputs, outputs, same, lies), bsym, inputs, outputs)
@@ -398,7 +513,7 @@ class _StorageWalk:
         names = [proxy.name for proxy in inputs]
         lie = tuple([self.strides[name] for name in names])
         key = ("facts", self.settings, lie, tuple([name in self.views for name in names]), *self.shared_inputs(inputs))
-        found: _StatementEffects = structure_of(bsym).get_or_make(key, find)
+        found: StatementEffects = structure_of(bsym).get_or_make(key, find)
         return found
 
     def members(
@@ -408,7 +523,7 @@ class _StorageWalk:
         outputs: Sequence[Any],
         same: Mapping[str, str] | None = None,
         lies: Mapping[str, OutputLayout] | None = None,
-    ) -> _StatementEffects:
+    ) -> StatementEffects:
         """Return the combined effects of the parts of a statement, or of the members of a fusion.
 
         The outputs share memory as in PyTorch or, if `same` and `lies` are given, as in nvFuser.
@@ -456,7 +571,7 @@ class _StorageWalk:
                 new_bytes.append(inner.storage_bytes[storage])
             sources.append(new[storage])
         pytorchs = {proxy.name for proxy in outputs if same is None or proxy.name in same}
-        return _StatementEffects(
+        return StatementEffects(
             sources=tuple(sources),
             strides=tuple(strides),
             new_bytes=tuple(new_bytes),
@@ -477,7 +592,7 @@ class _StorageWalk:
             ),
         )
 
-    def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
+    def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> StatementEffects:
         """Execute a statement with fake tensors, as its executor would, and return the effects.
 
         An unclaimed statement runs as in PyTorch.
@@ -499,7 +614,7 @@ class _StorageWalk:
         except Exception:  # noqa: BLE001 - any kernel may refuse fake tensors in its own way; `assumed` says that it did
             return _assume(outputs)
 
-    def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
+    def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> StatementEffects:
         text, outside = source(bsym)
         outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
         namespace = dict(outside)
@@ -536,7 +651,7 @@ class _StorageWalk:
                     new_bytes.append(storage_bytes(tensor))
                 sources.append(new[storage._cdata])
             made = [namespace[proxy.name] for proxy in outputs]
-        return _StatementEffects(
+        return StatementEffects(
             sources=tuple(sources),
             strides=tuple(strides),
             new_bytes=tuple(new_bytes),
@@ -557,7 +672,7 @@ class _StorageWalk:
         tensors: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor],
     ) -> tuple[str, ...]:
-        """Return `_StatementEffects.moves`: the positions of the outputs' elements in the first input.
+        """Return `StatementEffects.moves`: the positions of the outputs' elements in the first input.
 
         The positions are those for a contiguous first input. The result is empty if the statement does more than move
         elements, or if one of its outputs is not a view of the first input. Symbols in `KEEPING` are an exception:
@@ -583,6 +698,16 @@ class _StorageWalk:
         return tuple(computes.position_text(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in results)
 
 
+def _tensor_names(bsyms: Sequence[Any]) -> tuple[str, ...] | None:
+    """Return the names of the tensors that statements read and make, each once.
+
+    Return None if a statement offloads or reloads, because such a statement also depends on other values.
+    """
+    if any(str(bsym.sym.name).startswith((OFFLOAD, RELOAD, ARRIVE)) for bsym in bsyms):
+        return None
+    return tuple(dict.fromkeys(proxy.name for bsym in bsyms for proxy in (*_inputs(bsym), *_outputs(bsym))))
+
+
 def _equal_groups(items: Iterable[Hashable]) -> tuple[int, ...]:
     """Return a number for each item: equal numbers for equal items, different numbers for different items."""
     first: dict[Hashable, int] = {}
@@ -597,8 +722,8 @@ def _sources_of(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...
 
 
 def _add_computation(
-    fact: _StatementEffects, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]
-) -> _StatementEffects:
+    fact: StatementEffects, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> StatementEffects:
     """Return the effects with the statement's computation.
 
     The computation is composed from the computations of the statement's parts. If this is not possible, the statement
@@ -618,7 +743,7 @@ def _add_computation(
 
 def _offload_effects(
     bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known_strides: Mapping[str, tuple[int, ...]]
-) -> _StatementEffects | None:
+) -> StatementEffects | None:
     """Return the effects of a statement that offloads, reloads or waits for a reload; None for any other statement.
 
     An offloaded copy takes no device memory. A reload makes one storage. Reloaded values have the strides that they had
@@ -626,13 +751,13 @@ def _offload_effects(
     """
     name = bsym.sym.name
     if name.startswith(OFFLOAD):
-        return _StatementEffects(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
+        return StatementEffects(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
     if name.startswith(RELOAD):
         strides = tuple(known_strides.get(p.name.removeprefix(RELOAD_PREFIX), _contiguous(p.shape)) for p in outputs)
-        return _StatementEffects(sources=(-1,) * len(outputs), strides=strides, new_bytes=(bytes_of(inputs[0]),))
+        return StatementEffects(sources=(-1,) * len(outputs), strides=strides, new_bytes=(bytes_of(inputs[0]),))
     if name.startswith(ARRIVE):
         strides = tuple(known_strides[proxy.name] for proxy in inputs)
-        return _StatementEffects(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
+        return StatementEffects(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
     return None
 
 
@@ -644,8 +769,8 @@ def reduces_in_place(bsym: Any) -> bool:
     return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
 
 
-def _assume(outputs: Sequence[Any]) -> _StatementEffects:
-    return _StatementEffects(
+def _assume(outputs: Sequence[Any]) -> StatementEffects:
+    return StatementEffects(
         sources=tuple(-1 - i for i in range(len(outputs))),
         strides=tuple(_contiguous(proxy.shape) for proxy in outputs),
         new_bytes=tuple(storage_bytes_of(proxy) for proxy in outputs),
@@ -653,8 +778,8 @@ def _assume(outputs: Sequence[Any]) -> _StatementEffects:
     )
 
 
-def _wait(outputs: Sequence[Any]) -> _StatementEffects:
-    return _StatementEffects(
+def _wait(outputs: Sequence[Any]) -> StatementEffects:
+    return StatementEffects(
         sources=(0,) * len(outputs), strides=tuple(_contiguous(p.shape) for p in outputs), new_bytes=()
     )
 
