@@ -14,9 +14,12 @@ import torch
 
 import workbench
 from tests.trial_counts import beyond, combined
+from workbench.analysis.equivalence.terms import Terms
+from workbench.analysis.equivalence.value_numbering import ValueNumbering
 from workbench.compiler import api
 from workbench.compiler.fastpath import final_claim as last_pass_module
 from workbench.compiler.fastpath.final_claim import claim_operators
+from workbench.compiler.fastpath.split import split
 from workbench.compiler.fusion import executors as fusion
 from workbench.compiler.fusion import fusion_passes
 from workbench.compiler.fusion.fusion_passes import MemoizedPasses, Regions
@@ -25,10 +28,12 @@ from workbench.compiler.interop.thunder_api import (
     _transform_for_operator_executor_execution,
     dead_code,
     from_trace,
+    split_into_forward_and_backward,
     utils,
 )
 from workbench.compiler.pipeline import compilation
 from workbench.compiler.trace.bsym_memo import PLANS, PlanMemo, Structure, ids, structure_of
+from workbench.core.graph import Graph
 from workbench.errors import ChoiceError
 
 SETS = 8
@@ -42,7 +47,16 @@ def outcome(make: Callable[[], Any]) -> list[Any] | str:
         plan = make()
     except ChoiceError as error:
         return str(error)
-    return [plan.text(), plan.graph.to_json(), plan.sites, plan.counts, plan.census, plan.peak_bytes]
+    assert_blocks_change_no_number(plan.graph)
+    return [plan.text(), plan.graph.to_json(), plan.sites, plan.counts, plan.census, plan.peak_bytes, plan.proof]
+
+
+def assert_blocks_change_no_number(graph: Graph) -> None:
+    """Assert that numbering block by block, also from stored results, gives the numbers of numbering row by row."""
+    terms = Terms()
+    whole = dataclasses.replace(graph, blocks=None)
+    expected, first, again = (ValueNumbering(terms, each, drops_casts=True).result() for each in (whole, graph, graph))
+    assert first == again == expected
 
 
 def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str, str]:
@@ -76,6 +90,7 @@ def test_a_plan_after_other_plans_equals_the_plan_without_a_memo(
     # Let the memo hold only three plans, so that it drops entries that are then made again.
     monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 3)
     monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
+    monkeypatch.setattr(compilation, "split", split_held_to_thunders)
     bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
     captured = other._captured
     assert isinstance(captured, api.Capture)
@@ -126,6 +141,21 @@ def statements(trace: Any) -> list[Any]:
     return lines + [(set(b.tags), b.source_filename, b.source_positions) for b in trace.bound_symbols]
 
 
+def split_held_to_thunders(trace: Any, kept: PlanMemo | None) -> Any:
+    """Run the workbench's split. Assert that both traces, with all names, equal those of Thunder's split."""
+    theirs = split_into_forward_and_backward(trace)
+    ours = split(trace, kept)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert statements(one) == statements(other)
+            assert (one.names, one.name_ctr, one.tags) == (other.names, other.name_ctr, other.tags)
+            assert [proxy.name for proxy in one.bound_symbols[-1].flat_proxy_args] == [
+                proxy.name for proxy in other.bound_symbols[-1].flat_proxy_args
+            ]
+    return ours
+
+
 def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], kept: PlanMemo | None) -> Any:
     """Run the workbench's last pass. Assert that its trace, with all names, equals that of Thunder's last pass."""
     own = from_trace(trace)
@@ -147,6 +177,7 @@ def test_if_the_last_pass_finds_an_unknown_statement_thunders_pass_runs(monkeypa
     monkeypatch.setattr(last_pass_module._ClaimWalk, "_executed_form", unknown)
     passes: list[int] = []
     monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
+    monkeypatch.setattr(compilation, "split", split_held_to_thunders)
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})
     assert passes
@@ -160,6 +191,7 @@ def test_the_last_pass_handles_programs_that_draw_on_a_gpu(monkeypatch: pytest.M
     )
     passes: list[int] = []
     monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
+    monkeypatch.setattr(compilation, "split", split_held_to_thunders)
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})
     assert passes
@@ -180,6 +212,7 @@ def test_a_statement_whose_new_names_overlap_its_old_names_is_renamed(monkeypatc
     )
     passes: list[int] = []
     monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
+    monkeypatch.setattr(compilation, "split", split_held_to_thunders)
     bench.plan_under({"copies:drawn/copy_": "out", "remat:drawn/add": "recompute"})
     assert bench.plan_under({"copies:drawn/copy_": "out"}).proof.proven
     assert len(passes) >= 2

@@ -12,8 +12,9 @@ import math
 import re
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from workbench.core.graph import Graph, StatementFlag
+from workbench.core.graph import BlockKey, Graph, StatementFlag
 
 # Actions: the effects that a step can have. `_action` finds the action of a step from its symbol.
 PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
@@ -201,6 +202,8 @@ class Terms:
         self.ids: dict[Any, int] = {}
         self.structure: dict[int, tuple[Any, ...]] = {}
         """Maps the number of a term to its structure. It contains only terms that rewrite rules inspect."""
+        self.blocks: WeakKeyDictionary[BlockKey, dict[Any, Any]] = WeakKeyDictionary()
+        """For each block of rows, the results of value numbering, by the numbers of the block's inputs."""
         self._parsed: dict[str, tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]] = {}
 
     def number(self, term: Any) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench.analysis.equivalence.rewrite_rules import RULES
 from workbench.analysis.equivalence.terms import (
@@ -36,8 +36,9 @@ from workbench.analysis.equivalence.terms import (
     is_float,
     is_wider,
     kind_of,
+    may_write,
 )
-from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
+from workbench.core.graph import BACKWARD, BlockKey, Graph, Kind, StatementFlag, ValueFlag
 
 # Convert flags to integers: `&` on members of an enumeration would take most of the time of value numbering.
 _RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
@@ -108,6 +109,57 @@ class Numbered:
         return None
 
 
+_OUTSIDE = "values that are read from outside"
+
+
+class _NumberedBlock(NamedTuple):
+    """Results of numbering the rows of a block."""
+
+    made: list[tuple[int, _Node]]
+    """The nodes of the outputs of statements, each with its place among all outputs of the block's rows."""
+    rows: list[tuple[int, ...]]
+    reads: list[tuple[int, ...]]
+    draws: list[int]
+    applied: dict[str, set[Any]]
+
+
+class _Columns:
+    """Columns of a graph's statements as lists, which are faster to index than arrays."""
+
+    def __init__(self, graph: Graph) -> None:
+        statements = graph.statements
+        inputs, outputs = statements.inputs, statements.outputs
+        self.in_from, self.in_items = inputs.offsets.tolist(), inputs.items.tolist()
+        self.out_from, self.out_items = outputs.offsets.tolist(), outputs.items.tolist()
+        self.kinds, self.sides = statements.kind.tolist(), statements.side.tolist()
+        self.parents, self.flags = statements.parent.tolist(), statements.flags.tolist()
+
+    def outside_reads(self, begin: int, end: int) -> list[int]:
+        """Return the places of values that statements read before they make them, among all inputs of the rows."""
+        found: list[int] = []
+        seen: set[int] = set()
+        start = self.in_from[begin]
+        for row in range(begin, end):
+            if self.parents[row] >= 0:
+                continue
+            for at in range(self.in_from[row], self.in_from[row + 1]):
+                if self.in_items[at] not in seen:
+                    seen.add(self.in_items[at])
+                    found.append(at - start)
+            seen.update(self.out_items[self.out_from[row] : self.out_from[row + 1]])
+        return found
+
+    def handed_out(self, begin: int, end: int) -> list[int]:
+        """Return the places of the outputs of statements, without those of members, among all outputs of the rows."""
+        start = self.out_from[begin]
+        return [
+            at - start
+            for row in range(begin, end)
+            if self.parents[row] < 0
+            for at in range(self.out_from[row], self.out_from[row + 1])
+        ]
+
+
 class ValueNumbering:
     """Numbers the values of a graph, from the first statement to the last.
 
@@ -147,6 +199,8 @@ class ValueNumbering:
         Each entry is the destination, the number of the new content, and the node of the copy's result.
         """
         self.row = -1
+        self.unknown = 0
+        """Count of values of which nothing is known."""
         self.arguments = self._arguments()
         self._run()
 
@@ -196,30 +250,92 @@ class ValueNumbering:
 
     def _run(self) -> None:
         graph = self.graph
-        statements, ends = graph.statements, graph.ends
-        inputs, outputs = statements.inputs, statements.outputs
-        in_from, in_items = inputs.offsets.tolist(), inputs.items.tolist()
-        out_from, out_items = outputs.offsets.tolist(), outputs.items.tolist()
-        kinds, sides, parents = statements.kind.tolist(), statements.side.tolist(), statements.parent.tolist()
-        flags, computes = statements.flags.tolist(), statements.computes
-        split = bool(ends.cotangents) or graph.stage != "joint"
-        forward, asked = True, dict.fromkeys(ends.outputs, 0)
+        rows = self.columns = _Columns(graph)
+        self.split = bool(graph.ends.cotangents) or graph.stage != "joint"
+        self.forward, self.asked = True, dict.fromkeys(graph.ends.outputs, 0)
+        begin, blocks = 0, self._blocks()
+        for key, length in blocks:
+            end = begin + length
+            if length and self.split and self.forward and rows.sides[begin] == BACKWARD:
+                self._end_forward()
+            if length:
+                self._number_block(key, begin, end)
+            begin = end
+        self._number_rows(begin, len(rows.kinds))
+        if not self.split or self.forward:
+            self._end_forward()
+
+    def _blocks(self) -> Sequence[tuple[BlockKey, int]]:
+        """Return the graph's blocks; none if a result of a block may depend on more than the numbers of its inputs."""
+        blocks = self.graph.blocks
+        if blocks is None or blocks.statements is not self.graph.statements or may_write(self.graph, self.terms):
+            return ()
+        return blocks.lengths
+
+    def _number_block(self, key: BlockKey, begin: int, end: int) -> None:
+        """Number the rows of a block; reuse the results of a graph with an equal block and equal numbers before it.
+
+        No statement writes or communicates. Therefore the results depend only on the rows, the number and the kind of
+        each value that they read from outside, and the number of random draws before them. A block with a value of
+        unknown content is not reused, because such a value has another number in each graph.
+        """
+        rows = self.columns
+        taken = rows.in_items[rows.in_from[begin] : rows.in_from[end]]
+        given = rows.out_items[rows.out_from[begin] : rows.out_from[end]]
+        known = self.terms.blocks.setdefault(key, {})
+        if _OUTSIDE not in known:
+            known[_OUTSIDE] = rows.outside_reads(begin, end)
+        nodes = [self.nodes.get(taken[at]) for at in known[_OUTSIDE]]
+        before = len(self.rows), len(self.draws), self.unknown
+        if None in nodes:
+            self._number_rows(begin, end)
+            return
+        inputs = (before[1], *[(node.number, node.kind) for node in nodes if node is not None])
+        found: _NumberedBlock | None = known.get(inputs)
+        if found is not None:
+            for at, node in found.made:
+                self.nodes[given[at]] = node
+            self.rows += found.rows
+            self.reads += found.reads
+            self.draws += found.draws
+            for rule, numbers in found.applied.items():
+                self.applied[rule] |= numbers
+            return
+        applied, self.applied = self.applied, {name: set() for name in RULES}
+        self._number_rows(begin, end)
+        if self.unknown == before[2]:
+            known[inputs] = _NumberedBlock(
+                [(at, self.nodes[given[at]]) for at in rows.handed_out(begin, end)],
+                self.rows[before[0] :],
+                self.reads[before[0] :],
+                self.draws[before[1] :],
+                {rule: numbers for rule, numbers in self.applied.items() if numbers},
+            )
+        for rule, numbers in self.applied.items():
+            applied[rule] |= numbers
+        self.applied = applied
+
+    def _number_rows(self, begin: int, end: int) -> None:
+        graph, columns = self.graph, self.columns
+        in_from, in_items, out_from, out_items = columns.in_from, columns.in_items, columns.out_from, columns.out_items
+        kinds, sides, parents, flags = columns.kinds, columns.sides, columns.parents, columns.flags
+        statements, computes = graph.statements, graph.statements.computes
         local: dict[int, _Node] = {}
         fused = -1
         special = _RANDOM | _INPLACE
-        for row, text in enumerate(computes):
+        for row in range(begin, end):
+            text = computes[row]
             parent = parents[row]
             if parent < 0 and fused >= 0:
                 self._end_fusion(fused, local, out_items[out_from[fused] : out_from[fused + 1]])
                 fused = -1
-            if split and forward and sides[row] == BACKWARD:
-                forward = False
+            if self.split and self.forward and sides[row] == BACKWARD:
                 self._end_forward()
             self.row = row
             taken = in_items[in_from[row] : in_from[row + 1]]
             given = out_items[out_from[row] : out_from[row + 1]]
             if kinds[row] == _GET_GRAD:
-                self._number_cotangent(taken, given, asked)
+                self._number_cotangent(taken, given, self.asked)
                 continue
             if kinds[row] == _FUSION:
                 fused, local = row, {value: self._node(value, self.nodes) for value in taken}
@@ -233,7 +349,7 @@ class ValueNumbering:
             if not text:
                 # No text says what the statement computes, so give its outputs numbers that no other value has.
                 for value in given:
-                    scope[value] = self._new_node(self.number(object()), kind_of(graph, value))
+                    scope[value] = self._new_node(self._unknown_number(), kind_of(graph, value))
                 self.rows.append(tuple(scope[value].number for value in given))
                 self.reads.append(())
                 continue
@@ -248,8 +364,11 @@ class ValueNumbering:
             self.rows.append(tuple(numbers))
         if fused >= 0:
             self._end_fusion(fused, local, out_items[out_from[fused] : out_from[fused + 1]])
-        if not split or forward:
-            self._end_forward()
+
+    def _unknown_number(self) -> int:
+        """Return a number that no other value has, for a value of which nothing is known."""
+        self.unknown += 1
+        return self.number(object())
 
     def _node(self, value: int, scope: dict[int, _Node]) -> _Node:
         """Return the node of a value that a statement reads. If `scope` has no node for the value, add a node."""
@@ -258,8 +377,7 @@ class ValueNumbering:
             values = self.graph.values
             made = values.producer[value] >= 0 or values.flags[value] & ValueFlag.TENSOR
             name = values.name[value]
-            # A tensor of unknown origin gets a new number, which no other value has.
-            number = self.number(object() if made else ("number", name))
+            number = self._unknown_number() if made else self.number(("number", name))
             node = scope[value] = self._new_node(number, kind_of(self.graph, value))
         return node
 
@@ -269,6 +387,7 @@ class ValueNumbering:
 
     def _end_forward(self) -> None:
         """At the end of the forward, record its outputs and writes, and forget values that the backward cannot read."""
+        self.forward = False
         ends = self.graph.ends
         self.outputs = tuple(self._end(v) for v in ends.outputs if v >= 0)
         self.written_forward = self._written_arguments()

@@ -1,0 +1,84 @@
+"""A choice changes few segments, and results that are stored with a segment are used only where they are valid."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import workbench
+from workbench.analysis.equivalence import value_numbering
+from workbench.analysis.equivalence.prove import prove
+from workbench.compiler import api
+from workbench.compiler.memory import views_and_writes
+from workbench.compiler.memory.views_and_writes import FactsCache, trace_facts
+from workbench.compiler.trace.segments import SegmentTable
+
+
+def bench_of(layers: int) -> workbench.Workbench:
+    return workbench.open("llama", layers=layers, device="planned", executor="nvfuser")
+
+
+def recomputable(bench: workbench.Workbench) -> list[str]:
+    return [site.id for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
+
+
+@pytest.mark.slow
+def test_a_second_choice_reads_and_numbers_only_the_segments_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    numbered: list[int] = []
+    visit, number = views_and_writes._StorageWalk.visit, value_numbering.ValueNumbering._number_rows
+
+    def counted_visit(self: Any, segment: Any) -> Any:
+        read.append(len(segment.bsyms))
+        return visit(self, segment)
+
+    def counted_number(self: Any, begin: int, end: int) -> None:
+        numbered.append(end - begin)
+        number(self, begin, end)
+
+    bench = bench_of(6)
+    first, second = recomputable(bench)[10], recomputable(bench)[-10]
+    bench.plan_under({first: "recompute"})
+    monkeypatch.setattr(views_and_writes._StorageWalk, "visit", counted_visit)
+    monkeypatch.setattr(value_numbering.ValueNumbering, "_number_rows", counted_number)
+    plan = bench.plan_under({first: "recompute", second: "recompute"})
+    statements = sum(len(trace.bound_symbols) for trace in (plan.split.forward, plan.split.backward))
+    assert 0 < sum(read) < statements / 2
+    assert 0 < sum(numbered) < len(plan.graph.statements) / 2
+    assert plan.proof.proven
+
+
+def test_effects_of_a_segment_are_not_reused_if_its_inputs_share_memory_in_another_way() -> None:
+    captured = bench_of(1)._captured
+    assert isinstance(captured, api.Capture)
+    trace, arguments = captured.context.claimed, captured.context.arguments
+    names = list(arguments)
+    one, other = next(
+        (a, b)
+        for a in names
+        for b in names
+        if a < b and arguments[a].shape == arguments[b].shape and arguments[a].stride() == arguments[b].stride()
+    )
+    segments, cache = SegmentTable().cut(trace.bound_symbols), FactsCache()
+    for given in (arguments, {**arguments, other: arguments[one]}, arguments):
+        expected = trace_facts(trace, cache=cache, arguments=given)
+        found = trace_facts(trace, cache=cache, arguments=given, segments=segments)
+        assert (found.storage_of, found.strides, found.views) == (expected.storage_of, expected.strides, expected.views)
+        assert (found.storage_bytes, found.root) == (expected.storage_bytes, expected.root)
+        tensors = [[facts.tensor_of[name] for name in facts.storage_of] for facts in (found, expected)]
+        assert views_and_writes._equal_groups(tensors[0]) == views_and_writes._equal_groups(tensors[1])
+
+
+def test_a_graph_with_edited_statements_is_not_proven_from_its_old_blocks() -> None:
+    stock = bench_of(1).stock_plan.graph
+    statements = stock.statements
+    row = int(np.flatnonzero(statements.parent < 0)[-1])
+    edited = list(statements.computes)
+    edited[row] = edited[row].replace("(", "(7, ", 1)
+    mutant = dataclasses.replace(stock, statements=dataclasses.replace(statements, computes=tuple(edited)))
+    assert mutant.blocks is stock.blocks
+    assert prove(stock, stock).proven
+    assert not prove(stock, mutant).proven
