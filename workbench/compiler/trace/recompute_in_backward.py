@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,23 +36,12 @@ def recompute_in_backward(
     the trace after it was read. `memo` has the clones of earlier plans.
     """
     memo.begin()
-    # Find the statement of a row by the name of its output: other levers may have removed statements, or replaced them
-    # by their parts.
-    makers: dict[str, int] = {}
-    for i, bsym in enumerate(trace.bound_symbols):
-        if is_statement(bsym):
-            for name in made_names(bsym):
-                makers.setdefault(name, i)
-    offsets, made = graph.statements.outputs.offsets, graph.statements.outputs.items
-    rows = np.flatnonzero((graph.statements.parent < 0) & (np.diff(offsets) > 0))
-    names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
-    at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
+    bsyms = trace.bound_symbols
+    key = ("rows", identity(graph), identity(backward), ids(bsyms))
+    at, readers = memo.get_or_make(key, (graph, backward, tuple(bsyms)), lambda: _rows_in(bsyms, graph, backward))
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
-    # Exclude `get_grad`, because it does not read its argument. The argument only identifies the value whose gradient
-    # `get_grad` returns.
-    readers = {
-        at[row] for row in at if backward[row] and trace.bound_symbols[at[row]].sym.id is not prims.PrimIDs.GET_GRAD
-    }
+    cloned = {name for group in position.values() for again in group for name in made_names(bsyms[again])}
+    concerned = {i for name in cloned for i in readers.get(name, ())}
     edited = from_trace(trace)
     edited.names = set(trace.names)
     again: dict[str, Proxy] = {}
@@ -87,13 +76,43 @@ def recompute_in_backward(
         key = ("inputs", identity(bsym), *_names_and_ids(swap))
         return memo.get_or_make(key, (bsym, swap), lambda: bsym.from_bsym_swap_proxies(swap, skip_output=True))
 
-    for i, bsym in enumerate(trace.bound_symbols):
-        for repeated in position.get(i, ()):
-            edited.bound_symbols.append(clone(trace.bound_symbols[repeated]))
-        swap = swaps_of(bsym) if i in readers else {}
-        edited.bound_symbols.append(swap_inputs(bsym, swap) if swap else bsym)
+    begin = 0
+    for i in sorted(concerned.union(position)):
+        edited.bound_symbols += bsyms[begin:i]
+        begin = i + 1
+        edited.bound_symbols += [clone(bsyms[repeated]) for repeated in position.get(i, ())]
+        swap = swaps_of(bsyms[i]) if i in concerned else {}
+        edited.bound_symbols.append(swap_inputs(bsyms[i], swap) if swap else bsyms[i])
+    edited.bound_symbols += bsyms[begin:]
     edited.set_provenance(TraceProvenance("Recomputation in the backward"))
     return dce(edited)
+
+
+def _rows_in(
+    bsyms: Sequence[BoundSymbol], graph: Graph, backward: NDArray[np.bool_]
+) -> tuple[dict[int, int], dict[str, list[int]]]:
+    """Return the index in `bsyms` of each row of `graph`; and by name, the indices of backward statements that read it.
+
+    The statement of a row is found by the name of its output: other levers may have removed statements, or replaced
+    them by their parts.
+    """
+    makers: dict[str, int] = {}
+    for i, bsym in enumerate(bsyms):
+        if is_statement(bsym):
+            for name in made_names(bsym):
+                makers.setdefault(name, i)
+    offsets, made = graph.statements.outputs.offsets, graph.statements.outputs.items
+    rows = np.flatnonzero((graph.statements.parent < 0) & (np.diff(offsets) > 0))
+    names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
+    at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
+    readers: dict[str, list[int]] = {}
+    for row, i in at.items():
+        # Exclude `get_grad`, because it does not read its argument. The argument only identifies the value whose
+        # gradient `get_grad` returns.
+        if backward[row] and bsyms[i].sym.id is not prims.PrimIDs.GET_GRAD:
+            for name in read_names(bsyms[i]):
+                readers.setdefault(name, []).append(i)
+    return at, readers
 
 
 def _names_and_ids(swap: Mapping[Variable, Proxy]) -> tuple[Hashable, ...]:
