@@ -66,6 +66,27 @@ def test_a_choice_without_operator_names_the_nearest(way: Any) -> None:
     assert told_by(call, inputs()) == []
 
 
+@pytest.mark.parametrize("way", ["disabled", "stance"])
+def test_choices_are_reported_if_pytorch_compiles_nothing(way: str) -> None:
+    module = model()
+    if way == "disabled":
+        module.forward = torch.compiler.disable(module.forward)  # type: ignore[method-assign]
+    call = compiled.compile(module, choices={("", "silu", 0): "recompute"}, backend="aot_eager")
+    with torch.compiler.set_stance("force_eager" if way == "stance" else "default"):
+        told = told_by(call, inputs())
+    assert told == [
+        "choice ('', 'silu', 0): 'recompute' is not applied: "
+        "this call has no such operator; the nearest is none, because none was found"
+    ]
+
+
+def test_the_choices_of_another_model_are_all_reported() -> None:
+    choices = {("model.layers.0.mlp", "mul", 0): "recompute", ("model.layers.0.mlp.act_fn", "silu", 0): "save"}
+    told = told_by(compiled.compile(model(), choices=choices, backend="aot_eager"), inputs())
+    assert len(told) == len(choices)
+    assert all("this call has no such operator; the nearest is ('" in text for text in told)
+
+
 def test_an_unknown_option_and_an_unknown_backend_are_refused() -> None:
     with pytest.raises(ValueError, match="no option 'keep'; legal: 'save', 'recompute'"):
         compiled.compile(model(), choices={("", "silu", 0): "keep"})

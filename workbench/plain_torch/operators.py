@@ -49,6 +49,6 @@ class Operators:
         """Warn about each choice whose operator was not found."""
         missing = self.choices.keys() - self.found - {key for key, _ in self.told}
         texts = [str(key) for key in sorted(self.known)] if missing else []
-        for key in sorted(missing) if texts else ():
-            near = difflib.get_close_matches(str(key), texts, 1, 0)
+        for key in sorted(missing):
+            near = difflib.get_close_matches(str(key), texts, 1, 0) or ["none, because none was found"]
             self.tell(key, f"this call has no such operator; the nearest is {near[0]}")
