@@ -87,6 +87,25 @@ def test_the_choices_of_another_model_are_all_reported() -> None:
     assert all("this call has no such operator; the nearest is ('" in text for text in told)
 
 
+def test_a_budget_applies_to_the_partition_and_no_budget_keeps_pytorchs_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[float] = []
+    divide: Any = vars(compiled)["min_cut_rematerialization_partition"]
+
+    def spy(*given: Any, **more: Any) -> Any:
+        used.append(torch._functorch.config.activation_memory_budget)
+        return divide(*given, **more)
+
+    monkeypatch.setattr(compiled, "min_cut_rematerialization_partition", spy)
+    for budget in (0.5, None):
+        with torch._functorch.config.patch(activation_memory_budget=0.75):
+            compiled.compile(model(), budget=budget, backend="aot_eager")(inputs()).backward()
+    assert used == [0.5, 0.75]
+    with pytest.raises(ValueError, match="budget 50 is not legal; legal: a number from 0 to 1, or None"):
+        compiled.compile(model(), budget=50)
+
+
 def test_an_unknown_option_and_an_unknown_backend_are_refused() -> None:
     with pytest.raises(ValueError, match="no option 'keep'; legal: 'save', 'recompute'"):
         compiled.compile(model(), choices={("", "silu", 0): "keep"})

@@ -72,6 +72,7 @@ def test_fits_are_monotone_and_meet_their_limits(bench: wb.Workbench, tmp_path: 
     text = fits[0].export(tmp_path / "choices.py").read_text()
     assert f"{fits[0].peak_bytes:,} bytes with these choices" in text
     assert text.count('): "recompute",') + text.count('): "save",') == len(fits[0].choices)
+    assert f"BUDGET = {fits[0].budget}" in text
     torch._dynamo.reset()
 
 
@@ -82,7 +83,7 @@ def test_choices_of_the_bench_are_part_of_the_fit(tmp_path: Path) -> None:
     bench.choose({"saved:blocks.3/gelu>mul.1": "recompute"})
     fit = bench.torch_fit("80%", machine=H100)
     assert fit.choices["blocks.3", "gelu", 0] == "recompute"
-    assert len(fit.choices) > 1
+    assert fit.budget is not None
     assert fit.peak_bytes <= fit.limit_bytes
     # Later choices of the bench are not part of the fit, and the file does not list them as left out.
     file = tmp_path / "choices.py"

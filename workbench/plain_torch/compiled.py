@@ -17,19 +17,27 @@ from torch.utils.checkpoint import CheckpointPolicy
 from workbench.plain_torch.operators import Key, Operators
 
 CHOICES: dict[Key, str] = {}
+BUDGET: float | None = None
 
 
-def compile(model: Any, *, choices: Any = CHOICES, backend: str = "inductor", **options: Any) -> Any:
-    """Return ``torch.compile(model, **options)`` with choices. The backend is ``inductor`` or ``aot_eager``."""
+def compile(
+    model: Any, *, choices: Any = CHOICES, budget: float | None = BUDGET, backend: str = "inductor", **options: Any
+) -> Any:
+    """Return ``torch.compile(model, **options)`` with choices. The backend is ``inductor`` or ``aot_eager``.
+
+    The budget is PyTorch's `activation_memory_budget` for tensors without a choice; by default, PyTorch's setting.
+    """
     if backend not in ("inductor", "aot_eager"):
         raise ValueError(f"backend {backend!r} cannot follow choices; legal: 'inductor', 'aot_eager'")
+    if budget is not None and not 0 <= budget <= 1:
+        raise ValueError(f"budget {budget!r} is not legal; legal: a number from 0 to 1, or None for PyTorch's setting")
     settings = options.pop("mode", None), options.pop("options", None), options.get("dynamic")
     if settings[0] and settings[1]:
         raise ValueError("give mode or options, not both")
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
 
     def compile_graph(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        partition = Partition(ops, find(ops, module))
+        partition = Partition(ops, find(ops, module), budget)
         if backend == "aot_eager":
             return aot_autograd(fw_compiler=boxed_nop, partition_fn=partition)(module, inputs)
         patches = {**torch._TorchCompileInductorWrapper(*settings).config, "custom_partitioner_fn": partition}
@@ -79,13 +87,13 @@ def find(ops: Operators, module: torch.fx.GraphModule) -> dict[tuple[str, ...], 
 class Partition(CustomPartitionerFn):
     """Tags the joint graph with choices, and divides the graph with PyTorch's own partitioner."""
 
-    def __init__(self, ops: Operators, found: Mapping[tuple[str, ...], tuple[Key, str]]) -> None:
-        self.ops, self.found = ops, found
+    def __init__(self, ops: Operators, found: Mapping[tuple[str, ...], tuple[Key, str]], budget: float | None) -> None:
+        self.ops, self.found, self.budget = ops, found, budget
 
     def uuid(self) -> str:
         """Return the key of this partition in PyTorch's caches."""
         told = [(name, found, self.ops.choices[found[0]]) for name, found in self.found.items()]
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+        return hashlib.sha256(repr((told, self.budget)).encode()).hexdigest()
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self
@@ -111,7 +119,9 @@ class Partition(CustomPartitionerFn):
             else:
                 alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
                 _recompute([base, *alike])
-        return min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        settings = {} if self.budget is None else {"activation_memory_budget": self.budget}
+        with torch._functorch.config.patch(settings):
+            return min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
 
 
 def made_in(group: list[torch.fx.Node], shape: str) -> torch.fx.Node | None:

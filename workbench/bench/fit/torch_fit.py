@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.cost.machines import Machine
-from workbench.analysis.fit.saved_sets import SavedSet, cheapest_sets
+from workbench.analysis.fit.saved_sets import cheapest_sets
 from workbench.bench.session.fit_request import peak_bytes
 from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 
 _SAVED = "saved:"
-_PARTS = 4
-"""Number of parts into which the list of sets is divided at first."""
+_PREDICTED = 8
+"""Number of sets whose predictions are made, in addition to PyTorch's own sets."""
+_ALIKE = 0.005
+"""Two steps whose estimated times differ by at most this share count as equally long."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,12 +44,12 @@ class TorchFit:
     before_saved_bytes, saved_bytes : int
         Bytes that the forward saves, without the fit and with it.
     step_s, added_s : float
-        Estimated time of a step without recomputation, and the estimated time that the fit adds. PyTorch recomputes
-        fused operators even without a fit. `added_s` is the recompute time of the chosen set, minus the recompute time
-        of the first or of the second set in `TorchFitter.sets`, whichever is shorter. It is 0 if the peak without the
-        fit is within the limit.
+        Estimated time of a step without the fit, and the estimated time that the fit adds. Both are computed from the
+        kernels that Inductor generates. `added_s` is not negative.
     choices : mapping of Key to str
         Maps module path, operator and ordinal to ``save`` or ``recompute``. Choices that the user made are included.
+    budget : float or None
+        PyTorch's `activation_memory_budget` for tensors without a choice. None is PyTorch's setting.
     sites : mapping of Key to str
         Maps each key of `choices` that has a site to the site's id.
     unapplied : tuple of str
@@ -63,6 +66,7 @@ class TorchFit:
     step_s: float
     added_s: float
     choices: Mapping[Key, str]
+    budget: float | None
     sites: Mapping[Key, str]
     unapplied: tuple[str, ...]
     machine: str
@@ -86,7 +90,7 @@ class TorchFit:
         """Return ``torch.compile(model, **options)`` with the choices."""
         from workbench.plain_torch import compiled
 
-        return compiled.compile(model, choices=self.choices, **options)
+        return compiled.compile(model, choices=self.choices, budget=self.budget, **options)
 
     def to_json(self) -> dict[str, Any]:
         """Return the attributes as plain data for JSON."""
@@ -101,7 +105,8 @@ class TorchFit:
 
     def __repr__(self) -> str:
         counts = Counter(self.choices.values())
-        made = ", ".join(f"{count} to {option}" for option, count in sorted(counts.items()))
+        parts = [f"{count} to {option}" for option, count in sorted(counts.items())]
+        made = ", ".join(parts + [f"budget {self.budget:g} for all other tensors"] * (self.budget is not None))
         peaks = f"{human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)}"
         return (
             f"Peak of torch.compile {peaks} (limit {human_bytes(self.limit_bytes)}), saved "
@@ -111,13 +116,23 @@ class TorchFit:
         )
 
 
-class TorchFitter:
-    """Finds choices for one limit after another. Sets of saved values and their predictions are cached.
+@dataclasses.dataclass(frozen=True)
+class _Point:
+    """A set of saved values that can be asked of PyTorch, and its prediction."""
 
-    The saved bytes fall from set to set. The time rises from the second set on. Peaks of a few sets are predicted
-    first. A bisection then finds a set whose predicted peak is within the limit, while the set before it is not. The
-    next set to predict depends only on which of the sets predicted so far are within the limit. So a lower limit gives
-    the same set or a set later in the list, and never a smaller `added_s`.
+    choices: dict[Key, str]
+    budget: float | None
+    prediction: TorchPrediction
+    step_s: float
+
+
+class TorchFitter:
+    """Finds choices for one limit after another, among the same sets of saved values for all limits.
+
+    The peaks and step times of these sets are predicted once: those of the sets that PyTorch saves under its own
+    `activation_memory_budget`, and those of sets with the least recompute time for their bytes. Of these sets, each
+    that has a higher peak than another one, but no shorter step, is left out. So a lower limit never gives a smaller
+    `added_s`, and no budget of PyTorch has both a lower predicted peak and a shorter estimated step.
 
     Parameters
     ----------
@@ -140,14 +155,35 @@ class TorchFitter:
         self._bench, self._machine, self._go_on = bench, machine, go_on
         found = bench.torch_choices()
         self._made, self._pinned, self._left_out = dict(bench.choices), found.choices, found.left_out
-        self.before, step = predict_and_read(bench._captured, self._pinned, machine)
-        assert step is not None
-        self._step, self._stock = step, step.stock(self.before.saved)
-        self._points: dict[int, tuple[dict[Key, str], TorchPrediction]] = {0: (dict(self._pinned), self.before)}
+        first = predict_and_read(bench._captured, self._pinned, machine=machine)
+        assert first.step is not None
+        self._step, self._budgets = first.step, first.budgets
+        self._before = _Point(dict(self._pinned), None, first.prediction, first.memory.seconds(machine))
+
+    @property
+    def before(self) -> TorchPrediction:
+        """The prediction without the fit."""
+        return self._before.prediction
 
     @functools.cached_property
-    def sets(self) -> list[SavedSet]:
-        """The sets of saved values. The first set is what PyTorch saves without a fit."""
+    def points(self) -> list[_Point]:
+        """The sets that a fit chooses from, by falling peak and rising time of a step."""
+        found = [self._before, *(self._point(self._pinned, budget) for budget in self._budgets), *self._own_points()]
+        kept: list[_Point] = []
+        for point in sorted(found, key=lambda point: (point.prediction.peak_bytes, point.step_s)):
+            if not kept or point.step_s * (1 + _ALIKE) < kept[-1].step_s:
+                kept.append(point)
+        return kept[::-1]
+
+    def _own_points(self) -> list[_Point]:
+        """Predict sets with the least recompute time for their bytes; the peaks of neighbours are about as far apart.
+
+        The choices are the differences from the set with which PyTorch recomputes all operators that it can fuse.
+        """
+        from workbench.compiler.driver.torch_prediction import FUSED_BUDGET
+
+        base_names = self._budgets.get(FUSED_BUDGET, self.before.saved)
+        base = self._step.saved_set(base_names)
         pinned = {name: self._pinned.get(key) for name, key in self._step.made_by.items()}
         values = [
             dataclasses.replace(
@@ -157,17 +193,29 @@ class TorchFitter:
             )
             for value in self._step.values
         ]
-        return [self._stock, *cheapest_sets(values, self._stock.bytes, self._go_on)]
+        asked = [
+            {**self._step.choices(one, base), **self._pinned} for one in cheapest_sets(values, base.bytes, self._go_on)
+        ]
+        asked = [one for one, before in zip(asked, [None, *asked], strict=False) if one != before]
+        points = {at: self._point(asked[at], FUSED_BUDGET) for at in {0, len(asked) - 1} if asked}
+        while len(points) < min(_PREDICTED, len(asked)):
+            ends = sorted(points)
+            gaps = [
+                (abs(points[left].prediction.peak_bytes - points[right].prediction.peak_bytes), left, right)
+                for left, right in itertools.pairwise(ends)
+                if right - left > 1
+            ]
+            _, left, right = max(gaps)
+            middle = (left + right) // 2
+            points[middle] = self._point(asked[middle], FUSED_BUDGET)
+        return list(points.values())
 
-    @functools.cached_property
-    def _grid(self) -> list[int]:
-        """Indices of the sets that are predicted first, up to the set with the lowest peak.
+    def _point(self, choices: Mapping[Key, str], budget: float | None) -> _Point:
+        from workbench.compiler.driver.torch_prediction import predict_and_read
 
-        After this set, recomputation adds more memory than the smaller saved set frees, so the peak rises.
-        """
-        last = len(self.sets) - 1
-        grid = sorted({round(last * part / _PARTS) for part in range(_PARTS + 1)})
-        return grid[: 1 + min(range(len(grid)), key=lambda at: self._peak_bytes(grid[at]))]
+        self._go_on()
+        found = predict_and_read(self._bench._captured, choices, budget=budget)
+        return _Point(dict(choices), budget, found.prediction, found.memory.seconds(self._machine))
 
     @functools.cached_property
     def _sites(self) -> dict[Key, str]:
@@ -176,19 +224,6 @@ class TorchFitter:
         ids = [site.id for site in self._bench.sites("saved")]
         keys, _ = torch_keys(self._bench._captured, [id.removeprefix(_SAVED) for id in ids if id.startswith(_SAVED)])
         return {key: _SAVED + place for place, key in keys.items()}
-
-    def _peak_bytes(self, index: int) -> int:
-        return self.point(index)[1].peak_bytes
-
-    def point(self, index: int) -> tuple[dict[Key, str], TorchPrediction]:
-        """Return the choices for a set, and their prediction."""
-        from workbench.compiler.driver.torch_prediction import predict_torch
-
-        if index not in self._points:
-            self._go_on()
-            choices = {**self._step.choices(self.sets[index], self._stock), **self._pinned}
-            self._points[index] = choices, predict_torch(self._bench._captured, choices)
-        return self._points[index]
 
     def fit(self, peak: int | str) -> TorchFit:
         """Find choices for a limit: a size, or a share of the peak without the fit.
@@ -199,33 +234,28 @@ class TorchFitter:
             If no set that was predicted is within the limit.
         """
         limit_bytes = peak_bytes(peak, lambda: self.before.peak_bytes)
-        high = 0
+        made = self._before
         if self.before.peak_bytes > limit_bytes:
-            least_bytes = self._peak_bytes(self._grid[-1])
-            if least_bytes > limit_bytes:
+            within = [point for point in self.points if point.prediction.peak_bytes <= limit_bytes]
+            if not within:
+                least_bytes = self.points[-1].prediction.peak_bytes
                 raise PlanError(
                     f"no choices for {self._bench.program.name} were found that lower the peak of torch.compile to "
                     f"{human_bytes(limit_bytes)} or less; the lowest peak found is {human_bytes(least_bytes)}"
                 )
-            at = next(at for at, index in enumerate(self._grid) if self._peak_bytes(index) <= limit_bytes)
-            low, high = self._grid[at - 1], self._grid[at]
-            while high - low > 1:
-                middle = (low + high) // 2
-                if self._peak_bytes(middle) <= limit_bytes:
-                    high = middle
-                else:
-                    low = middle
-        choices, found = self.point(high)
+            made = within[0]
+        found = made.prediction
         return TorchFit(
             limit_bytes=limit_bytes,
             before_peak_bytes=self.before.peak_bytes,
             peak_bytes=found.peak_bytes,
             before_saved_bytes=self.before.saved_bytes,
             saved_bytes=found.saved_bytes,
-            step_s=self._step.step_s,
-            added_s=self.sets[high].seconds - min(one.seconds for one in self.sets[:2]) if high else 0.0,
-            choices=choices,
-            sites={key: site for key, site in self._sites.items() if key in choices},
+            step_s=self._before.step_s,
+            added_s=max(0.0, made.step_s - self._before.step_s),
+            choices=made.choices,
+            budget=made.budget,
+            sites={key: site for key, site in self._sites.items() if key in made.choices},
             unapplied=found.unapplied,
             machine=self._machine.name,
             _bench=self._bench,

@@ -86,7 +86,7 @@ def fit_text(bench: Workbench, fit: TorchFit, name: str) -> str:
         f"The forward saves {fit.saved_bytes:,} bytes with these choices, {fit.before_saved_bytes:,} bytes before.",
         *map(docstring_text, fit.unapplied),
     ]
-    return file_text(bench, found, "torch", name, predicted, fit._made)
+    return file_text(bench, found, "torch", name, predicted, fit._made, fit.budget)
 
 
 def file_text(
@@ -96,11 +96,13 @@ def file_text(
     name: str,
     predicted: Sequence[str] | None = None,
     made: Mapping[str, str] | None = None,
+    budget: float | None = None,
 ) -> str:
     """Return the text of the file.
 
     `predicted` has the lines about predicted figures, if the caller has them already. `made` has the choices from which
-    `found` was made; by default, these are the bench's present choices.
+    `found` was made; by default, these are the bench's present choices. `budget` is PyTorch's budget for all other
+    tensors.
     """
     from workbench.plain_torch import compiled, eager, operators
 
@@ -136,6 +138,9 @@ def file_text(
             lines.append(f"    # {note}")
         lines.append(f"    {_literal(key)}: {_literal(found.choices[key])},")
     lines += ["}"] if found.choices else []
+    if target == "torch":
+        why = "PyTorch's setting" if budget is None else "PyTorch's activation_memory_budget"
+        lines += ["", f"# For tensors without a choice: {why}.", f"BUDGET = {budget}"]
     return "\n".join([*lines, "", HELPER, *code]) + "\n"
 
 
@@ -175,7 +180,7 @@ def _joined(*modules: ModuleType) -> tuple[list[str], list[str]]:
                 plain |= {alias.name for alias in statement.names}
             elif isinstance(statement, ast.ImportFrom) and not (statement.module or "").startswith("workbench"):
                 names[statement.module or ""] |= {alias.name for alias in statement.names}
-            elif isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "CHOICES":
+            elif isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) in ("CHOICES", "BUDGET"):
                 pass
             elif not isinstance(statement, ast.ImportFrom | ast.Expr):
                 continue

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from workbench.analysis.cost.machines import Machine
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.compiler.interop.inductor_patches import generated_code
 from workbench.compiler.memory.fake_execution import Allocations, fake_execution
@@ -29,11 +32,19 @@ from workbench.interop.torch_private import (
     V,
     compile_fx_inner,
     tree_flatten,
+    tree_leaves,
     tree_unflatten,
 )
 
 _KERNELS = "async_compile = AsyncCompile()"
 """The line of generated code that makes the compiler of kernels."""
+
+
+_SLOW = dict.fromkeys(("cos", "erf", "exp", "log", "pow", "sigmoid", "sin", "tanh"), 16)
+"""Kernels that compute these functions need about this many operations for each element; all others need one."""
+_NOT_COMPUTED = frozenset(("constant", "index_expr", "load", "store", "store_reduction", "get_index", "set_indirect0"))
+_LANES = 8
+"""A kernel of Inductor does this many times fewer operations per second than a matmul."""
 
 
 class NotRunError(BaseException):
@@ -51,10 +62,13 @@ class InductorCode:
     makers : dict of bool to callable
         For the forward (False) and the backward (True), a function that returns the callable that Inductor calls.
     mutated : int
-        The first `mutated` outputs of the forward are the new values of inputs that the program writes.
+        Number of the forward's first outputs that are new values of inputs.
+    kernels : list of tuple of int and int
+        For each kernel that Inductor generates: the bytes that it reads and writes, and its operations.
     """
 
     def __init__(self) -> None:
+        self.kernels: list[tuple[int, int]] = []
         self.makers: dict[bool, Callable[[], Callable[[list[Any]], Any]]] = {}
         self.mutated = 0
 
@@ -68,6 +82,7 @@ class InductorCode:
         def keep(text: str) -> None:
             self.makers[is_backward] = functools.partial(_load, text)
             _record_strides()
+            self.kernels += _kernels()
             raise NotRunError
 
         self.mutated = TracingContext.get().fw_metadata.num_mutated_inp_runtime_indices
@@ -94,6 +109,21 @@ def _record_strides() -> None:
         for output in lowered.graph_outputs:
             is_tensor = isinstance(output, IRNode) and output.has_tensor_output()
             strides.append(tuple(map(int, output.get_layout().stride)) if is_tensor else None)
+
+
+def _kernels() -> Iterator[tuple[int, int]]:
+    """Yield the bytes and the operations of each kernel of the graph that Inductor compiles now."""
+    for fused in V.graph.scheduler.nodes:
+        if fused.is_extern():
+            continue
+        operations = 0
+        for node in fused.get_nodes():
+            body = getattr(node, "_body", None)
+            if body is not None:
+                counts = body.op_counts.items()
+                each = sum(number * _SLOW.get(name, 1) for name, number in counts if name not in _NOT_COMPUTED)
+                operations += each * math.prod(int(size) for size in body.var_ranges.values())
+        yield fused.get_read_write_buffers_sizes(), operations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,10 +171,25 @@ class StepMemory:
     saved : dict of str to int
         Maps the name of each saved tensor to the bytes of its storage. Storages of parameters, buffers and inputs are
         not included. Of tensors that share a storage, only the first is included.
+    kernels : tuple of tuple of int and int
+        For each kernel that Inductor generates: the bytes that it reads and writes, and its operations.
+    flops : mapping of str to int
+        Maps a data type to the floating point operations of all other operators, such as matmuls.
     """
 
     peak_bytes: int
     saved: dict[str, int]
+    kernels: tuple[tuple[int, int], ...]
+    flops: Mapping[str, int]
+
+    def seconds(self, machine: Machine) -> float:
+        """Estimate the time of the step by a machine's rates."""
+        rates = machine.flops_per_s
+        of_kernels = sum(
+            max(moved / machine.bytes_per_s, _LANES * operations / rates["float32"])
+            for moved, operations in self.kernels
+        )
+        return of_kernels + sum(flops / rates.get(dtype, rates["float32"]) for dtype, flops in self.flops.items())
 
 
 def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
@@ -177,7 +222,7 @@ def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
             del gradients
             _accumulate(made, given)
     del of_loss, returned_to_caller
-    return StepMemory(memory.peak_bytes - before, saved_bytes)
+    return StepMemory(memory.peak_bytes - before, saved_bytes, tuple(code.kernels), memory.flops_by_type)
 
 
 def _accumulate(gradients: list[Any], leaves: Sequence[Any]) -> None:
@@ -214,6 +259,7 @@ class _WrapperMemory(Allocations):
     def __init__(self) -> None:
         super().__init__()
         self._inside: dict[Any, int | None] = {}
+        self.flops_by_type = Counter[str]()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -221,6 +267,9 @@ class _WrapperMemory(Allocations):
         """Run the operator on fake tensors, and count what it allocates."""
         before, flops = self.live_bytes, self.flops
         out = super().__torch_dispatch__(func, types, args, kwargs)
+        if self.flops > flops:
+            types_of = (str(leaf.dtype) for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor))
+            self.flops_by_type[next(types_of, "float32").removeprefix("torch.")] += self.flops - flops
         leaves, tree = tree_flatten((args, kwargs or {}))
         tensors = {f"t{at}": leaf for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
         name = func._overloadpacket.__name__.strip("_")

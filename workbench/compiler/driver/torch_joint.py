@@ -36,29 +36,26 @@ class JointStep:
         Maps the name of each node of the forward to the name of its value.
     made_by : dict of str to Key
         Maps the name of a value to the key of the operator whose choice decides whether PyTorch saves the value.
-    step_s : float
-        Estimated time of a forward and a backward without recomputation.
     """
 
     values: tuple[ForwardValue, ...]
     owners: dict[str, str]
     made_by: dict[str, Key]
-    step_s: float
 
-    def stock(self, saved: Iterable[str]) -> SavedSet:
+    def saved_set(self, saved: Iterable[str]) -> SavedSet:
         """Return the set of values that PyTorch saves, from the names of saved nodes."""
         return from_saved(self.values, {self.owners[name] for name in saved if name in self.owners})
 
-    def choices(self, wanted: SavedSet, stock: SavedSet) -> dict[Key, str]:
-        """Return choices for the values that `wanted` saves or recomputes, and that `stock` does not."""
+    def choices(self, wanted: SavedSet, base: SavedSet) -> dict[Key, str]:
+        """Return choices for the values that `wanted` saves or recomputes, and that `base` does not."""
         found, least = {}, sum(value.bytes for value in self.values) / _SMALL
         for value in self.values:
             key = self.made_by.get(value.name)
             if key is None or value.bytes < least:
                 continue
-            if value.name in wanted.saved - stock.saved:
+            if value.name in wanted.saved - base.saved:
                 found[key] = "save"
-            elif value.name in wanted.recomputed - stock.recomputed:
+            elif value.name in wanted.recomputed - base.recomputed:
                 found[key] = "recompute"
         return found
 
@@ -128,8 +125,7 @@ def read_joint(
         base = compiled.made_in(groups.get(name, []), shape)
         if base is not None and base in owner and not compiled._is_random(base):
             made_by[owner[base].name] = key
-    step_s = sum(seconds.values())
-    return JointStep(tuple(values), {node.name: base.name for node, base in owner.items()}, made_by, step_s)
+    return JointStep(tuple(values), {node.name: base.name for node, base in owner.items()}, made_by)
 
 
 def _seconds(node: torch.fx.Node, machine: Machine) -> float:

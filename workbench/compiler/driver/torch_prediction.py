@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import warnings
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import torch
 from workbench.analysis.cost.machines import Machine
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.compiler.driver.capture import Capture
-from workbench.compiler.driver.inductor_memory import DividedGraph, InductorCode, NotRunError, predict_step
+from workbench.compiler.driver.inductor_memory import DividedGraph, InductorCode, NotRunError, StepMemory, predict_step
 from workbench.compiler.driver.torch_joint import JointStep, operator_names, read_joint
 from workbench.compiler.frontend.dynamo import call_after_hooks
 from workbench.compiler.frontend.dynamo_session import compile_with
@@ -55,21 +56,62 @@ class TorchPrediction:
     unapplied: tuple[str, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class JointPrediction:
+    """A prediction, and what it was made from.
+
+    Attributes
+    ----------
+    prediction : TorchPrediction
+    memory : StepMemory
+        Its method `seconds` estimates the time of a step.
+    step : JointStep, optional
+        The joint graph, if a machine model was given.
+    budgets : dict of float to tuple of str
+        Maps values of PyTorch's `activation_memory_budget`, from high to low, to the names of the nodes that PyTorch
+        then saves. Values with which PyTorch saves the same nodes as with a higher value are left out. Empty if no
+        machine model was given.
+    """
+
+    prediction: TorchPrediction
+    memory: StepMemory
+    step: JointStep | None
+    budgets: dict[float, tuple[str, ...]]
+
+
+FUSED_BUDGET = 0.99
+"""With this budget, PyTorch recomputes all operators that it can fuse into the backward, and no others."""
+_BUDGETS = (FUSED_BUDGET, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+
+
 class _Recorder(Partition):
     divided: DividedGraph | None = None
     step: JointStep | None = None
 
-    def __init__(self, ops: Operators, module: torch.fx.GraphModule, machine: Machine | None) -> None:
-        super().__init__(ops, find(ops, module))
+    def __init__(
+        self, ops: Operators, module: torch.fx.GraphModule, budget: float | None, machine: Machine | None
+    ) -> None:
+        super().__init__(ops, find(ops, module), budget)
+        self.budgets = dict[float, tuple[str, ...]]()
         self._keys = operator_names(ops, module) if machine is not None else {}
         self._machine = machine
 
     def __call__(self, gm: torch.fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         """Divide the joint graph, and record what the forward saves."""
-        if self._machine is not None:
-            self.step = read_joint(gm.graph, self._keys, kwargs["num_fwd_outputs"], self._machine)
+        outputs, whole = kwargs["num_fwd_outputs"], copy.deepcopy(gm) if self._machine is not None else None
         forward, backward = super().__call__(gm, joint_inputs, **kwargs)
-        self.divided = DividedGraph.read(forward, backward, kwargs["num_fwd_outputs"])
+        self.divided = DividedGraph.read(forward, backward, outputs)
+        if whole is not None:
+            assert self._machine is not None
+            self.step = read_joint(whole.graph, self._keys, outputs, self._machine)
+            seen = {frozenset(self.divided.returned[outputs:])}
+            for budget in _BUDGETS:
+                again = Partition(self.ops, self.found, budget)
+                forward_again, backward_again = again(copy.deepcopy(whole), joint_inputs, **kwargs)
+                names = tuple(DividedGraph.read(forward_again, backward_again, outputs).returned[outputs:])
+                if frozenset(names) not in seen:
+                    seen.add(frozenset(names))
+                    self.budgets[budget] = names
         return forward, backward
 
 
@@ -81,13 +123,21 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
     PlanError
         As in `predict_and_read`.
     """
-    return predict_and_read(captured, choices)[0]
+    return predict_and_read(captured, choices).prediction
 
 
 def predict_and_read(
-    captured: Capture, choices: Mapping[Key, str], machine: Machine | None = None
-) -> tuple[TorchPrediction, JointStep | None]:
+    captured: Capture, choices: Mapping[Key, str], *, budget: float | None = None, machine: Machine | None = None
+) -> JointPrediction:
     """Predict like `predict_torch`. With a machine model, also read the joint graph that PyTorch divides.
+
+    Parameters
+    ----------
+    captured : Capture
+    choices : mapping of Key to str
+    budget : float, optional
+        PyTorch's `activation_memory_budget` for tensors without a choice; by default PyTorch's setting.
+    machine : Machine, optional
 
     Raises
     ------
@@ -107,7 +157,7 @@ def predict_and_read(
     ops, made, code = Operators(program.callable, choices), list[_Recorder](), InductorCode()
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        made.append(_Recorder(ops, graph, machine))
+        made.append(_Recorder(ops, graph, budget, machine))
         # The code must be Python without checks of values, because it runs on fake tensors.
         forms = {"cpp_wrapper": False, "fx_wrapper": False, "nan_asserts": False}
         patches = {"custom_partitioner_fn": made[-1], "force_disable_caches": True, **forms}
@@ -139,4 +189,5 @@ def predict_and_read(
     baseline = {tensor.untyped_storage()._cdata: storage_bytes(tensor) for tensor in held}
     messages = tuple(str(warning.message) for warning in told if "is not applied" in str(warning.message))
     peak_bytes = sum(baseline.values()) + step.peak_bytes
-    return TorchPrediction(peak_bytes, sum(step.saved.values()), step.saved, messages), made[-1].step
+    prediction = TorchPrediction(peak_bytes, sum(step.saved.values()), step.saved, messages)
+    return JointPrediction(prediction, step, made[-1].step, made[-1].budgets)
