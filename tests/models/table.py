@@ -2,6 +2,9 @@
 
 A new process tries each model, with a time limit. The model's row is then appended to a file, so that an interrupted
 run can resume. ``--again NAME…`` tries the named models again.
+
+The page can have a column for a second PyTorch. Run ``--rows SECOND --rows-only`` in the environment of that PyTorch.
+Then write the page in the environment of the first PyTorch, with ``--second SECOND``.
 """
 
 from __future__ import annotations
@@ -76,8 +79,19 @@ LitGPT with `pip install --no-deps litgpt lightning torchmetrics`, because LitGP
 KIND_OF = {name: kind for kind, models in zoo.KINDS.items() for name in models}
 """Kind of each model."""
 
+_PLAN = {"statements": "statements", "sites": "sites", "predicted_bytes": "predicted peak in bytes"}
+"""Figures of a plan that are compared between two versions of PyTorch, and their names.
+
+The trial draws its choices from the sites, so the predicted peaks belong to the same choices if the sites are the same.
+"""
+
 _ADVICE = "## Inputs to give, and models that cannot be opened"
 """First line of the page's last section, which is written by hand. `page` keeps this section."""
+
+
+def _empty_row(name: str) -> dict[str, Any]:
+    version = torch.__version__.partition("+")[0]
+    return {"model": name, "kind": KIND_OF[name], "class": "", "reason": "", "torch": version}
 
 
 def row(name: str, *, fusions: bool = False) -> dict[str, Any]:
@@ -86,7 +100,7 @@ def row(name: str, *, fusions: bool = False) -> dict[str, Any]:
     The row has the fields of `Outcome`. If the trial fails, it has the reason and the fields that were known before the
     failure. With `fusions`, it also has the number of fusions of a plan for a GPU.
     """
-    found: dict[str, Any] = {"model": name, "kind": KIND_OF[name], "class": "", "reason": ""}
+    found = _empty_row(name)
     try:
         program, args, kwargs = zoo.build(name)
     except ImportError as error:
@@ -150,7 +164,7 @@ def row_of_process(name: str, fusions: bool) -> dict[str, Any]:
             return found
     is_late = not ended or process.exitcode in (-signal.SIGXCPU, -signal.SIGKILL)
     reason = f"no result after {LIMIT_S} CPU seconds" if is_late else f"its process ended with {process.exitcode}"
-    return {"model": name, "kind": KIND_OF[name], "class": "", "reason": reason}
+    return {**_empty_row(name), "reason": reason}
 
 
 def is_right(found: dict[str, Any]) -> bool:
@@ -160,6 +174,70 @@ def is_right(found: dict[str, Any]) -> bool:
     measured, predicted = found["measured_bytes"], found["predicted_bytes"]
     is_below = measured < (1 - _WITHIN) * predicted
     return not is_below and (found["at_least"] or measured <= (1 + _WITHIN) * predicted)
+
+
+def _fault(found: dict[str, Any]) -> str:
+    """Return what is wrong with the row of a model; empty if nothing is."""
+    if found["reason"] or is_right(found):
+        return str(found["reason"])
+    if not found["accurate"]:
+        return f"differs in the first step: {found['worst']}"
+    if found["trained"]:
+        return f"differs in training: {found['trained']}"
+    return "the measured peak differs" if found["replayed"] else "the exported config gives another plan"
+
+
+def _reason_cell(reason: str) -> str:
+    """Return a reason as a cell, without paths of libraries and addresses of objects, which differ between runs."""
+    return re.sub(r"\S*/site-packages/| at 0x[0-9a-f]+", "", " ".join(reason.split())).replace("|", "\\|")[:400]
+
+
+def _is_tried(second: dict[str, Any] | None) -> bool:
+    return second is not None and not second["reason"].startswith("not installed")
+
+
+def _plan_differences(found: dict[str, Any], second: dict[str, Any]) -> str:
+    """Return how the plan with the second PyTorch differs; empty if it does not."""
+    known = [key for key in _PLAN if key in found and key in second]
+    differs = [f"{_PLAN[key]}: {second[key]} instead of {found[key]}" for key in known if found[key] != second[key]]
+    return "; ".join(differs)
+
+
+def _second_cell(found: dict[str, Any], second: dict[str, Any] | None) -> str:
+    """Return the cell that says whether a model is right with the second PyTorch."""
+    if second is None or not _is_tried(second):
+        return "not tried"
+    if not is_right(second):
+        return "no"
+    return "yes, other plan" if _plan_differences(found, second) else "yes"
+
+
+def _second_lines(rows: list[dict[str, Any]], seconds: dict[str, dict[str, Any]], version: str) -> list[str]:
+    """Return a section that names each difference between the rows and those of the second PyTorch."""
+    pairs = [(found, seconds[found["model"]]) for found in rows if _is_tried(seconds.get(found["model"]))]
+    right = [(found, second) for found, second in pairs if is_right(second)]
+    same = sum(not _plan_differences(found, second) for found, second in right)
+    alike = sum(_fault(found) == _fault(second) != "" for found, second in pairs)
+    lines = [
+        f"## What differs on PyTorch {version}",
+        "",
+        f"{len(pairs)} of the {len(rows)} models were tried on PyTorch {version}. {len(right)} are right. The plans of "
+        f"{same} of these have the same figures ({', '.join(_PLAN.values())}). {alike} fail for the same reason as on "
+        "the first PyTorch. The table lists the differences of all others.",
+        "",
+        "| model | difference |",
+        "|---|---|",
+    ]
+    for found, second in pairs:
+        plan, fault = _plan_differences(found, second), _fault(second)
+        if fault == _fault(found):
+            fault = ""
+        elif fault:
+            fault = f"not right: {fault}"
+        told = "; ".join(filter(None, [plan, fault]))
+        if told:
+            lines.append(f"| {second['class'] or second['model']} | {_reason_cell(told)} |")
+    return lines
 
 
 def _trained(found: dict[str, Any]) -> str:
@@ -200,8 +278,14 @@ def _coverage_lines(rows: list[dict[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
-def page(rows: list[dict[str, Any]]) -> str:
-    """Return the page as Markdown: the generated text, then the section that is written by hand."""
+def page(rows: list[dict[str, Any]], seconds: dict[str, dict[str, Any]] | None = None) -> str:
+    """Return the page as Markdown: the generated text, then the section that is written by hand.
+
+    `seconds` are the rows of a second PyTorch by model. Rows without its version are left out.
+    """
+    seconds = {name: found for name, found in (seconds or {}).items() if "torch" in found}
+    version = next((found["torch"] for found in seconds.values()), "")
+    columns = [*_COLUMNS, f"right on {version}"] if version else list(_COLUMNS)
     right, opened = sum(map(is_right, rows)), sum("capture" in found for found in rows)
     versions = ", ".join(f"{package} {version}" for package, version in installed_versions().items())
     what = _WHAT.format(versions=versions, rows=len(rows), opened=opened, right=right)
@@ -217,7 +301,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         own = [found for found in rows if found["kind"] == kind]
         counts = (len(own), sum("capture" in found for found in own), sum(map(is_right, own)))
         lines.append(f"| {kind} | {' | '.join(map(str, counts))} |")
-    lines += ["", *_coverage_lines(rows), f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
+    lines += ["", *_coverage_lines(rows), f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for found in rows:
         if "measured_bytes" not in found:
             continue
@@ -238,24 +322,15 @@ def page(rows: list[dict[str, Any]]) -> str:
             "-" if share is None else f"{100 * share:.0f} %",
             found.get("fusions", "-"),
         ]
+        if version:
+            cells.append(_second_cell(found, seconds.get(found["model"])))
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    for found in rows:
-        if not found["reason"] and not found.get("accurate"):
-            found["reason"] = f"differs in the first step: {found['worst']}"
-        elif not found["reason"]:
-            found["reason"] = f"differs in training: {found['trained']}" if found["trained"] else ""
-        if not found["reason"] and not is_right(found):
-            found["reason"] = (
-                "the measured peak differs" if found["replayed"] else "the exported config gives another plan"
-            )
-    others = [found for found in rows if found["reason"]]
+    others = [found for found in rows if _fault(found)]
     if others:
         lines += ["", "## Models that did not open, or failed a check", "", "| model | reason |", "|---|---|"]
-        for found in others:
-            # Remove paths of libraries and addresses of objects, which differ between runs.
-            reason = re.sub(r"\S*/site-packages/| at 0x[0-9a-f]+", "", " ".join(found["reason"].split()))
-            reason = reason.replace("|", "\\|")
-            lines.append(f"| {found['class'] or found['model']} | {reason[:400]} |")
+        lines += [f"| {found['class'] or found['model']} | {_reason_cell(_fault(found))} |" for found in others]
+    if version:
+        lines += ["", *_second_lines(rows, seconds, version)]
     tried = {found["model"] for found in rows}
     if missing := [name for name in zoo.MODELS if name not in tried]:
         lines += ["", textwrap.fill(f"In the zoo, and not in this run: {', '.join(missing)}.", 140)]
@@ -263,23 +338,30 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", "".join(by_hand[1:])])
 
 
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows of a file by model. If a model has several rows, the last one counts."""
+    return {found["model"]: found for found in map(json.loads, path.read_text().splitlines())}
+
+
 def main() -> None:
     """Try the models that have no row or are named by ``--again``, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, default=Path("models.jsonl"), help="where rows are kept")
+    parser.add_argument("--rows-only", action="store_true", help="keep the page as it is")
+    parser.add_argument("--second", type=Path, help="rows of a second PyTorch, for a column of the page")
     parser.add_argument("--again", nargs="*", default=[], metavar="NAME", help="models to try anew")
     parser.add_argument("--fusions", action="store_true", help="plan each model for a GPU, too, and count its fusions")
     parser.add_argument("--only", nargs="*", default=list(zoo.MODELS), metavar="NAME", help="models to try, in order")
     asked = parser.parse_args()
-    kept: dict[str, dict[str, Any]] = {}
-    if asked.rows.exists():
-        kept = {found["model"]: found for found in map(json.loads, asked.rows.read_text().splitlines())}
+    kept = _read(asked.rows) if asked.rows.exists() else {}
     for name in asked.only:
         if name not in kept or name in asked.again:
             kept[name] = row_of_process(name, asked.fusions)
             with asked.rows.open("a") as file:
                 file.write(json.dumps(kept[name]) + "\n")
-    PAGE.write_text(page([kept[name] for name in zoo.MODELS if name in kept]))
+    if not asked.rows_only:
+        seconds = _read(asked.second) if asked.second else None
+        PAGE.write_text(page([kept[name] for name in zoo.MODELS if name in kept], seconds))
 
 
 if __name__ == "__main__":
