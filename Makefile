@@ -16,6 +16,8 @@ CPU ?=
 CPU_BUILD := $(filter 1,$(CPU))
 OTHER_TORCH := $(filter-out $(DEFAULT_TORCH),$(TORCH))
 VENV := .venv$(if $(OTHER_TORCH),-$(TORCH))$(if $(CPU_BUILD),-cpu)
+# What `make setup` downloads, and what the environment then takes.
+SIZE = $(if $(CPU_BUILD),size not measured,$(shell sed -n 's/^\# Size: //p' $(CONSTRAINTS)))
 # Include nvFuser if there is an nvFuser wheel for this PyTorch.
 EXTRAS = lab,$(if $(CPU_BUILD),,$(shell grep -qs '^nvfuser-' $(CONSTRAINTS) && echo nvfuser,))test
 BIN := $(VENV)/bin
@@ -61,7 +63,7 @@ setup: $(STAMP)
 # finds the CPU builds. The installation copies the extensions' bundles.
 $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
-	echo "make setup: PyTorch $(if $(CPU_BUILD),without,and its) CUDA libraries$(if $(CPU_BUILD),, take 6 to 9 GB) in $(VENV)"; \
+	echo "make setup: PyTorch $(TORCH)$(if $(CPU_BUILD), without CUDA libraries) in $(VENV): $(SIZE). Files in the cache of uv or pip are not downloaded again."; \
 	what=(--constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]' $(if $(CPU_BUILD),--torch-backend cpu)); \
 	if uv --version >/dev/null 2>&1; then \
 	    [ -x $(BIN)/python ] || uv venv --python "$$(python3.12 -c 'import sys; print(sys.executable)' 2>/dev/null || echo 3.12)" $(VENV); \
