@@ -72,7 +72,7 @@ def balances(x: torch.Tensor) -> torch.Tensor:
 
 
 def maps(x: torch.Tensor) -> torch.Tensor:
-    made = torch.vmap(torch.sin)(x)
+    made = torch.vmap(torch.cumsum, (0, None))(x, 0)
     made[0] = x[1]
     return made
 
@@ -126,7 +126,7 @@ LINES = {
         "made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)",
         "open the function that it differentiates (its backward is planned, too)",
     ),
-    maps: ("made = torch.vmap(torch.sin)(x)", "write the batch as a dimension, instead of torch.vmap"),
+    maps: ("made = torch.vmap(torch.cumsum, (0, None))(x, 0)", "write the batch as a dimension, instead of torch.vmap"),
     computes_with_numpy: (
         "return x * np.linspace(0.0, 1.0, x.shape[0])",
         "compute numbers with math, and tensors with",

@@ -23,6 +23,7 @@ from weakref import WeakMethod, finalize, ref
 import torch
 from torch import fx
 
+from workbench.compiler.frontend.associative_scan import rewrite_scans
 from workbench.compiler.frontend.dynamo_session import (
     RECOMPILE_LIMIT,
     allow_compilation,
@@ -457,6 +458,7 @@ def prepare_graph(
         If ranks share the program, and the program returns or stores a parameter, of which each rank has only a shard.
     """
     erase_vmap(graph)
+    rewrite_scans(graph)
     inline_einops(graph)
     erase_bounds_of_bools(graph.graph)
     known = _names_of(program, args, kwargs)

@@ -23,14 +23,14 @@ _FILE = "nn/attention/flex_attention.py"
 _ONE_BLOCK = 1 << 30
 _BEGINS, _ENDS = "_vmap_increment_nesting", "_vmap_decrement_nesting"
 
-_BY_ELEMENT = frozenset((
+BY_ELEMENT = frozenset((
     "abs", "add", "and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bool", "ceil", "clamp", "clip",
     "cos", "div", "eq", "exp", "exp2", "expm1", "float", "floor", "floor_divide", "floordiv", "ge", "gt", "int",
     "invert", "le", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "long", "lt",
     "maximum", "minimum", "mod", "mul", "ne", "neg", "or_", "pow", "reciprocal", "relu", "remainder", "rsqrt",
     "sigmoid", "sin", "sqrt", "square", "sub", "tanh", "to", "truediv", "where", "xor",
 ))  # fmt: skip
-"""Elementwise operators that a score or mask function may contain."""
+"""Elementwise operators, which compute the same for all elements together as for each of them alone."""
 
 
 def erase_vmap(graph: fx.GraphModule) -> None:
@@ -188,7 +188,7 @@ def _refuse_others(graph: fx.Graph) -> None:
         if node.op in ("placeholder", "output"):
             continue
         numbers = all(_dimensions(each) == 0 for each in node.all_input_nodes)
-        plain = numbers and _name(node).removeprefix("__").removesuffix("__") in _BY_ELEMENT
+        plain = numbers and _name(node).removeprefix("__").removesuffix("__") in BY_ELEMENT
         if not (plain or _reads_element(node)) or _dimensions(node):
             raise NotImplementedError(
                 f"the score or mask function of flex_attention calls {_name(node)}, which Thunder cannot apply to all "
