@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +72,22 @@ def test_a_model_that_opens_in_parts_gets_no_hooks() -> None:
     assert bench.capture == "parts"
     assert [len(each._forward_hooks) for each in module.modules() if each._forward_hooks] == [1]
     assert not any(hasattr(each, "_output_capturing_hooks_installed") for each in module.modules())
+
+
+@pytest.mark.slow
+def test_parts_of_a_model_that_returns_hidden_states_do_not_depend_on_earlier_calls() -> None:
+    module: Any
+    module, (ids,), _ = zoo.build("llama")
+
+    def loss(ids: torch.Tensor) -> torch.Tensor:
+        embedded = module.get_input_embeddings()(ids) * 2
+        states: torch.Tensor = module.model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[1]
+        return states.sum()
+
+    first = workbench.open(loss, ids, device="cpu", capture="parts")
+    loss(ids)
+    again = workbench.open(loss, ids, device="cpu", capture="parts")
+    assert first.config.parts == again.config.parts
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from workbench.analysis.memory.allocator import storage_bytes
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.driver.inductor_memory import DividedGraph, InductorCode, NotRunError, StepMemory, predict_step
 from workbench.compiler.driver.torch_joint import JointStep, operator_names, read_joint
-from workbench.compiler.frontend.dynamo import call_after_hooks
 from workbench.compiler.frontend.dynamo_session import compile_with
+from workbench.compiler.interop import dynamo_patches
 from workbench.errors import PlanError, one_line
 from workbench.interop.torch_private import (
     BackendCompilerFailed,
@@ -165,13 +165,13 @@ def predict_and_read(
             return compile_fx(graph, inputs, inner_compile=code.compile, config_patches=patches)
 
     def call() -> None:
-        with contextlib.suppress(NotRunError):
+        with contextlib.suppress(NotRunError), dynamo_patches.hooks_installed_when_traced():
             compile_with(program.callable, backend)(*program.args, **program.kwargs)
 
     with warnings.catch_warnings(record=True) as told, torch.enable_grad(), modes.active_modes(program.modes):
         warnings.simplefilter("always")
         try:
-            call_after_hooks(program.callable, call)
+            call()
         except BackendCompilerFailed as error:
             reason = f"{type(error.inner_exception).__name__}: {one_line(str(error.inner_exception))}"
             raise PlanError(f"torch.compile cannot compile {program.name}: {reason}") from error

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import inspect
 import re
-import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -138,13 +137,13 @@ def whole_graph(
     with dynamo_settings(), no_collections():
         try:
             with trace_modules_once(program) as written:
-                call_after_hooks(program, call)
+                call()
         except TorchDynamoException as error:
             if not written.modules:
                 raise NotOneGraphError(_reason(error)) from error
             written = ReuseCounts()
             try:
-                call_after_hooks(program, call)
+                call()
             except TorchDynamoException as again:
                 raise NotOneGraphError(_reason(again)) from again
         except Exception as error:
@@ -211,7 +210,7 @@ class DynamoCompiled:
         through = decompose_layers() if self._asks else _AS_IT_IS
         with usual, active_modes(self._modes), through:
             try:
-                return call_after_hooks(self._program, functools.partial(self._call, *args, **kwargs))
+                return self._call(*args, **kwargs)
             except BackendCompilerFailed as error:
                 if isinstance(error.inner_exception, WorkbenchError):
                     raise error.inner_exception from None
@@ -418,24 +417,6 @@ def jit_among_ranks(
 def wrap_like(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
     """Return a module that calls `compiled` if the program is a module, and `compiled` itself otherwise."""
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
-
-
-def call_after_hooks(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
-    """Call a program. If a Hugging Face model has to install hooks first, install the hooks and call again.
-
-    Such a model installs hooks in the first call that returns hidden states or attentions. The model installs these
-    hooks while it holds a lock, and Dynamo cannot trace locks.
-    """
-    try:
-        return call()
-    except TorchDynamoException as error:
-        install = getattr(sys.modules.get("transformers.utils.output_capturing"), "maybe_install_capturing_hooks", None)
-        if install is None or f"in {install.__name__}\n" not in str(error) or not isinstance(program, torch.nn.Module):
-            raise
-        for module in program.modules():
-            if hasattr(module, "_can_record_outputs"):
-                install(module)
-    return call()
 
 
 def prepare_graph(

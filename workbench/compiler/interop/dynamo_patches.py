@@ -19,6 +19,7 @@ from workbench.compiler.interop.thread_patches import (
     wrap_function,
 )
 from workbench.interop.torch_private import (
+    ConstantVariable,
     DictGetItemSource,
     FakeTensorMode,
     GlobalSource,
@@ -29,6 +30,7 @@ from workbench.interop.torch_private import (
     TorchRuntimeError,
     UnspecializedNNModuleVariable,
     Unsupported,
+    UserFunctionVariable,
     VariableBuilder,
     dynamo_builder,
     dynamo_config,
@@ -159,6 +161,28 @@ fake_operators_uncompiled = ThreadPatches(
 Between two graphs, an operator on fake tensors calls functions of Python's standard library. Unpatched Dynamo compiles
 these functions, and warns about functions that it does not support. Remove this when Dynamo skips all functions that
 `FakeTensorMode` calls.
+"""
+
+
+def _install_hooks(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if getattr(self.fn, "__name__", "") == _INSTALL and self.fn.__module__ == _HOOKS and len(args) == 1:
+        model = getattr(args[0].realize(), "value", None)
+        if isinstance(model, torch.nn.Module):
+            self.fn(model)
+            return ConstantVariable.create(None)
+    return stock(self, tx, args, kwargs)
+
+
+_HOOKS, _INSTALL = "transformers.utils.output_capturing", "maybe_install_capturing_hooks"
+
+hooks_installed_when_traced = ThreadPatches(
+    "hooks of outputs", lambda: [wrap_function(UserFunctionVariable, "call_function", _install_hooks)]
+)
+"""Make Dynamo install the hooks of a Hugging Face model that returns hidden states, and not trace the installation.
+
+Such a model installs its hooks in its first call, while it holds a lock. Dynamo cannot trace locks. Unpatched Dynamo
+breaks the graph there, but only in the first call: a model that was called before would have other graphs. Remove this
+when Dynamo traces locks, or when the model installs these hooks when it is built.
 """
 
 
