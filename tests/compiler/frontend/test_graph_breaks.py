@@ -793,6 +793,29 @@ def test_an_input_that_gets_a_gradient_by_a_write_is_right_or_refused(
     torch.testing.assert_close(gradient(bench.config.jit(program)), gradient(program))
 
 
+@pytest.mark.parametrize("viewed", [False, True], ids=["itself", "through a view"])
+def test_a_part_knows_that_an_earlier_write_gave_its_argument_a_gradient(viewed: bool) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        if x.sum() > 1e9:
+            return out.sum()
+        first = (out + x * w).sum()
+        if first > 1e9:
+            return first
+        rows = torch.nonzero(x > 0)[:, 0]
+        out.index_add_(0, rows, (x * w)[rows])
+        given = out.view(2, 4) if viewed else out
+        if first > 1e8:
+            return first
+        return (given * 2).sum() + first
+
+    bench = workbench.open(program, torch.randn(8), torch.randn(8, requires_grad=True), device="cpu")
+    assert isinstance(bench, PartsBench)
+    last = bench.benches[-1].stock_plan.graph.ends.gradients
+    assert len(last) == 2
+    assert min(last) >= 0
+
+
 def test_a_write_into_an_input_with_a_history_is_refused_with_its_reason() -> None:
     def scales(into: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         into.mul_(x)

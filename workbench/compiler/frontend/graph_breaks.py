@@ -12,7 +12,7 @@ import operator
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from types import CodeType, MappingProxyType
 from typing import Any
 from weakref import ref
@@ -313,7 +313,16 @@ def _pieces_of(
 
 
 def _fake(values: Sequence[Any], mode: FakeTensorMode) -> tuple[Any, ...]:
-    return tuple(mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in values)
+    return tuple(_fake_of(value, mode) if isinstance(value, torch.Tensor) else value for value in values)
+
+
+def _fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    with suppress(AssertionError):
+        known = mode.from_tensor(tensor)
+        if known.requires_grad is tensor.requires_grad:
+            return known
+    # The mode knows this tensor, or the tensor that it views, from before a write that gave it a gradient.
+    return mode.from_tensor(tensor.detach().requires_grad_(tensor.requires_grad))
 
 
 def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
