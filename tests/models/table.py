@@ -253,29 +253,44 @@ def coverage(found: dict[str, Any]) -> float | None:
     if "measured_bytes" not in found:
         return None
     share: float | None = found.get("coverage")
-    return 1.0 if share is None and found["parts"] == 1 and not found["opaque"] else share
+    return 1.0 if share is None and _is_whole(found) else share
 
 
 def _coverage_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the median and the distribution of the coverage as Markdown; none if no coverage is known."""
-    known = [share for found in rows if (share := coverage(found)) is not None]
+    """Return the median and the distribution of the coverage as Markdown; none if no coverage is known.
+
+    Models that are not one graph are also counted separately.
+    """
+    known = [(share, _is_whole(found)) for found in rows if (share := coverage(found)) is not None]
     if not known:
         return []
+    groups = {
+        "models": [share for share, _ in known],
+        "not one graph": [share for share, whole in known if not whole],
+    }
     without = sum("measured_bytes" in found for found in rows) - len(known)
-    whole = sum(coverage(found) is not None and found["parts"] == 1 and not found["opaque"] for found in rows)
-    told = (
-        f"In the median of {len(known)} models, planned parts take {100 * statistics.median(known):.0f} % of a step. "
-        f"{whole} of these models are one graph, which counts as 100 %."
-    )
+    told = f"In the median of {len(known)} models, planned parts take {_median(groups['models'])} % of a step."
+    told += f" {sum(whole for _, whole in known)} of these models are one graph, which counts as 100 %."
+    if parts := groups["not one graph"]:
+        told += f" In the median of the {len(parts)} others, planned parts take {_median(parts)} %."
     if without:
-        told += f" For {without} further models, which run in parts, the coverage was not measured."
-    lines = [told, "", "| coverage | models |", "|---|---|"]
+        told += f" The coverage was not measured for {without} of the models in parts."
+    lines = [told, "", f"| coverage | {' | '.join(groups)} |", "|---" * (1 + len(groups)) + "|"]
     upper = math.inf
     for lower in _SHARES:
         name = f"at least {100 * lower:.0f} %" if upper == math.inf else f"{100 * lower:.0f} to {100 * upper:.0f} %"
-        lines.append(f"| {name} | {sum(lower <= share < upper for share in known)} |")
+        counts = (sum(lower <= share < upper for share in group) for group in groups.values())
+        lines.append(f"| {name} | {' | '.join(map(str, counts))} |")
         upper = lower
     return [*lines, ""]
+
+
+def _is_whole(found: dict[str, Any]) -> bool:
+    return found["parts"] == 1 and not found["opaque"]
+
+
+def _median(shares: list[float]) -> str:
+    return f"{100 * statistics.median(shares):.0f}"
 
 
 def page(rows: list[dict[str, Any]], seconds: dict[str, dict[str, Any]] | None = None) -> str:

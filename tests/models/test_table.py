@@ -81,3 +81,15 @@ def test_a_model_whose_process_ended_without_a_result_is_not_right() -> None:
     text = table.page(list(first.values()), second)
     assert last_cells(text) == {"llama": "no"}
     assert "| llama | not right: no result after 120 CPU seconds |" in text
+
+
+def test_the_coverage_of_models_in_parts_is_also_shown_separately() -> None:
+    kept = rows(
+        "2.10.0", llama={}, gemma={"parts": 2, "coverage": 0.95}, opt={"parts": 3, "coverage": 0.61}, phi={"parts": 2}
+    )
+    lines = table.page(list(kept.values())).splitlines()
+    told = next(line for line in lines if line.startswith("In the median"))
+    assert "In the median of 3 models, planned parts take 95 % of a step. 1 of these" in told
+    assert "In the median of the 2 others, planned parts take 78 %. The coverage was not measured for 1 of the" in told
+    assert "| at least 99 % | 1 | 0 |" in lines
+    assert "| 50 to 90 % | 1 | 1 |" in lines
