@@ -33,6 +33,7 @@ from workbench.compiler.frontend.dynamo_session import (
     no_collections,
 )
 from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of
+from workbench.compiler.frontend.gradient_paths import drop_unused_gradients
 from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
@@ -275,7 +276,8 @@ class DynamoCompiled:
         constants, taken = constants_of(graph), whole.taken
         if len(taken) < len(inputs):
             return detach_outputs(graph, lambda *given: jitted(*(given[at] for at in taken), *constants))
-        return detach_outputs(graph, (lambda *given: jitted(*given, *constants)) if constants else jitted)
+        run = drop_unused_gradients(graph, (lambda *given: jitted(*given, *constants)) if constants else jitted)
+        return detach_outputs(graph, run)
 
 
 class CompiledModule(torch.nn.Module):

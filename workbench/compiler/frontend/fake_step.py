@@ -109,7 +109,12 @@ class StepRecorder:
             self.events.append(event)
 
     def run(
-        self, part: str, function: Callable[..., Any], arguments: Sequence[Any], constants: Sequence[Any] = ()
+        self,
+        part: str,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        constants: Sequence[Any] = (),
+        reached: Sequence[int] = (),
     ) -> Any:
         """Run and record a part that Thunder compiles, and return its outputs.
 
@@ -120,6 +125,8 @@ class StepRecorder:
             Computes the outputs of the part from its arguments.
         arguments, constants : sequence
             Arguments of the part, and the tensors that its graph contains.
+        reached : sequence of int, optional
+            For each argument, the outputs that receive gradients from it, as bits. Without, all outputs do.
 
         Raises
         ------
@@ -144,7 +151,8 @@ class StepRecorder:
         if differentiable:
             tensors = [at for at, output in enumerate(outputs) if isinstance(output, torch.Tensor)]
             stand: Any = _PartNode.apply  # without types in torch
-            joined = stand(self, part, self._calls, tape, [outputs[at] for at in tensors], *inputs)
+            paths = tensors, [*reached, *[-1] * (len(inputs) - len(reached))]
+            joined = stand(self, part, self._calls, tape, paths, [outputs[at] for at in tensors], *inputs)
             for at, output in zip(tensors, joined, strict=True):
                 outputs[at] = output
         return tuple(outputs) if several else outputs[0]
@@ -296,9 +304,17 @@ class _PartNode(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, recorder: StepRecorder, part: str, call: int, tape: _Tape | None, outputs: Any, *given: Any
+        ctx: Any,
+        recorder: StepRecorder,
+        part: str,
+        call: int,
+        tape: _Tape | None,
+        paths: tuple[Sequence[int], Sequence[int]],
+        outputs: Any,
+        *given: Any,
     ) -> Any:
         ctx.recorder, ctx.part, ctx.call, ctx.tape, ctx.ran = recorder, part, call, tape, False
+        ctx.places, ctx.reached = paths
         ctx.like = [(x.shape, x.dtype, x.device) if _requires_grad(x) else None for x in given]
         ctx.set_materialize_grads(False)
         # Other parts may write into these tensors. Autograd allows this for detached tensors, but not for views.
@@ -319,16 +335,18 @@ class _PartNode(torch.autograd.Function):
                 made += [None] * (len(ctx.like) - len(made))
                 ctx.tape = None
             else:
+                used = {at for at, cotangent in zip(ctx.places, cotangents, strict=True) if cotangent is not None}
+                bits = sum(1 << at for at in used)
                 with recorder.mode:
                     made = [
-                        None if like is None else torch.empty(like[0], dtype=like[1], device=like[2])
-                        for like in ctx.like
+                        None if like is None or not bits & to else torch.empty(like[0], dtype=like[1], device=like[2])
+                        for like, to in zip(ctx.like, ctx.reached, strict=True)
                     ]
         at = len(recorder.events)
         backward = Backward(ctx.call, numbers, tuple(map(recorder.note, made)))
         if recorder._noting:
             recorder.events.insert(at, backward)
-        return None, None, None, None, None, *made
+        return None, None, None, None, None, None, *made
 
 
 class _GivenGradientLoss(torch.autograd.Function):

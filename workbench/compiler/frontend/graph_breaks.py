@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import operator
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from types import CodeType, MappingProxyType
@@ -30,37 +30,26 @@ from workbench.compiler.frontend.dynamo_session import (
 )
 from workbench.compiler.frontend.fake_step import WRITES_HISTORY, StepRecorder, UnplannablePartError
 from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused_nodes, name_of, transform_change
+from workbench.compiler.frontend.gradient_paths import (
+    OPERATORS,
+    Run,
+    detach_inputs,
+    drop_unused_gradients,
+    reached_results,
+    writes_in_place,
+)
 from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
-from workbench.compiler.lowering.alias_writes import written_nodes
-from workbench.compiler.lowering.call_normalization import is_named_in_place
 from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError
 from workbench.interop.torch_private import FakeTensorMode, split_module
 from workbench.programs.files import describe_error
 from workbench.programs.tensors import find_tensors
 
-_OPERATORS = ("call_function", "call_method", "call_module")
-_IN_PLACE = (
-    operator.setitem,
-    operator.iadd,
-    operator.isub,
-    operator.imul,
-    operator.itruediv,
-    operator.ifloordiv,
-    operator.imod,
-    operator.ipow,
-    operator.imatmul,
-    operator.iand,
-    operator.ior,
-    operator.ixor,
-    operator.ilshift,
-    operator.irshift,
-)
 _OPENS, _CLOSES = "_enter_autocast", "_exit_autocast"
 _SETS_GRAD = "_set_grad_enabled"
 
@@ -74,8 +63,6 @@ _REHEARSALS = 3
 """Largest number of rehearsals of a step. A step in which Dynamo compiles is rehearsed again, because Dynamo's errors
 keep frames of the program alive, with tensors that a later step frees.
 """
-
-type Run = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,12 +94,12 @@ class Piece:
     @property
     def operators(self) -> int:
         """Number of operators of the piece."""
-        return sum(node.op in _OPERATORS for node in self.graph.graph.nodes)
+        return sum(node.op in OPERATORS for node in self.graph.graph.nodes)
 
     @property
     def operator_names(self) -> list[str]:
         """Names of the operators of the piece, without the nodes that unpack tuples."""
-        nodes = [node for node in self.graph.graph.nodes if node.op in _OPERATORS]
+        nodes = [node for node in self.graph.graph.nodes if node.op in OPERATORS]
         return [name_of(node.target) for node in nodes if node.target is not operator.getitem]
 
     def run(self, *inputs: Any) -> Any:
@@ -155,7 +142,7 @@ class GraphSplitter:
             raise
         except Exception as error:  # noqa: BLE001  # PyTorch runs the graph after any error of Thunder's rules
             told = f"Thunder cannot trace this graph: {describe_error(error)}"
-            found = dict.fromkeys((node for node in graph.graph.nodes if node.op in _OPERATORS), told)
+            found = dict.fromkeys((node for node in graph.graph.nodes if node.op in OPERATORS), told)
         numbers = _number_pieces(graph, found)
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
@@ -174,7 +161,7 @@ class GraphSplitter:
         return split.forward
 
     def _key(self, graph: fx.GraphModule) -> str:
-        nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
+        nodes = [node for node in graph.graph.nodes if node.op in OPERATORS]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
         # Equal graphs at different lines of the program need different keys. Number them in order of appearance.
@@ -274,7 +261,7 @@ def _pieces_of(
             with nullcontext() if with_values else mode:
                 return piece.run(*given)
 
-        return run if piece.refusal else _refuse_history_writes(piece.key, _detach_inputs(piece.graph, run))
+        return run if piece.refusal else _refuse_history_writes(piece.key, detach_inputs(piece.graph, run))
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         return cutter.cut(graph, inputs, runner)
@@ -334,7 +321,7 @@ def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
 def _rehearse_piece(rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any]) -> Any:
     if piece.refusal:
         return rehearsal.run_opaque(piece.key, lambda: piece.run(*inputs))
-    return rehearsal.run(piece.key, piece.run, inputs, constants_of(piece.graph))
+    return rehearsal.run(piece.key, piece.run, inputs, constants_of(piece.graph), reached_results(piece.graph))
 
 
 def _rehearse_step(
@@ -354,47 +341,6 @@ def _rehearse_step(
     return recorded
 
 
-def _detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
-    """Return a function that runs a graph, and detaches its inputs and results that have no gradient in eager PyTorch.
-
-    An input that receives no gradient may belong to an autograd graph whose backward has already run. An example is the
-    loss of the previous micro-batch. Thunder links all inputs to all results. Without the detach, the next backward
-    would run through the old autograd graph again. The same happens through a result without a gradient, such as a sum
-    of detached losses.
-    """
-    output = next(iter(graph.graph.find_nodes(op="output")))
-    results = output.args[0]
-    without = [_has_no_gradient(result) for result in results] if isinstance(results, tuple | list) else []
-    writers = defaultdict[int, list[fx.Node]](list)
-    for node in graph.graph.nodes:
-        if node.op in _OPERATORS and node.all_input_nodes and _writes_in_place(node):
-            out = node.kwargs.get("out")
-            written = (out,) if isinstance(out, fx.Node) else written_nodes(node) or node.all_input_nodes[:1]
-            for each in written:
-                writers[_storage_of(each)].append(node)
-    seen, reached = set[fx.Node](), set[fx.Node]()
-    ahead = list(output.all_input_nodes)
-    while ahead:
-        node = ahead.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        # A value also depends on what is written into its memory. Often nothing reads the results of such writes.
-        ahead += writers[_storage_of(node)]
-        if not _has_no_gradient(node):
-            reached.add(node)
-            ahead += node.all_input_nodes
-    own = [node not in reached for node in graph.graph.find_nodes(op="placeholder")]
-
-    def cut(*given: Any) -> Any:
-        made = run(*(_detach(value) if off else value for value, off in zip(given, own, strict=True)))
-        if not any(without):
-            return made
-        return tuple(_detach(value) if off else value for value, off in zip(made, without, strict=True))
-
-    return cut
-
-
 def _refuse_history_writes(key: str, run: Run) -> Run:
     """Return a function that runs a piece, and raises an error if it writes into an argument that has a `grad_fn`."""
 
@@ -407,23 +353,6 @@ def _refuse_history_writes(key: str, run: Run) -> Run:
         return made
 
     return checked
-
-
-def _has_no_gradient(node: Any) -> bool:
-    """Return whether the result of a node is a tensor without a gradient."""
-    made = node.meta.get("example_value") if isinstance(node, fx.Node) else None
-    return isinstance(made, torch.Tensor) and not made.requires_grad
-
-
-def _storage_of(node: fx.Node) -> int:
-    """Return the identity of the storage of a node's example value; 0 if the value is not a tensor."""
-    value = node.meta.get("example_value")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else 0
-
-
-def _detach(value: Any) -> Any:
-    history = isinstance(value, torch.Tensor) and value.grad_fn is not None
-    return value.detach() if history else value
 
 
 class CompiledParts(DynamoCompiled):
@@ -525,11 +454,12 @@ class CompiledParts(DynamoCompiled):
                 return self._run_uncompiled(piece)
         self.jitted.append(jitted)
         (output,) = piece.graph.graph.find_nodes(op="output")
-        run = detach_outputs(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
+        run = drop_unused_gradients(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
+        run = detach_outputs(piece.graph, run)
         if not isinstance(output.args[0], tuple | list):
             # A piece of a cut graph returns a single result without a tuple, but `run` returns a tuple.
-            return _detach_inputs(piece.graph, lambda *values: run(*values)[0])
-        return _detach_inputs(piece.graph, run)
+            return detach_inputs(piece.graph, lambda *values: run(*values)[0])
+        return detach_inputs(piece.graph, run)
 
 
 def parts_of(compiled: Any) -> CompiledParts | None:
@@ -551,7 +481,7 @@ class _PieceSlot(torch.nn.Module):
 
 def source_of(graph: fx.GraphModule) -> str:
     """Return the first file of user code in a graph, with the range of the graph's lines; empty if unknown."""
-    frames = [place_of(node, {})[1] for node in graph.graph.nodes if node.op in _OPERATORS]
+    frames = [place_of(node, {})[1] for node in graph.graph.nodes if node.op in OPERATORS]
     known = [frame for frame in frames if frame.line]
     if not known:
         return ""
@@ -588,7 +518,7 @@ def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
     """Yield each operator of a graph, and whether the graph has changed a mode of PyTorch and not yet restored it."""
     outside, grad, depth = torch.is_grad_enabled(), torch.is_grad_enabled(), 0
     for node in graph.graph.nodes:
-        if node.op not in _OPERATORS:
+        if node.op not in OPERATORS:
             continue
         yield node, grad is not outside or depth > 0
         name = getattr(node.target, "__name__", "")
@@ -597,13 +527,8 @@ def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
         depth += (name == _OPENS) - (name == _CLOSES) + transform_change(node)
 
 
-def _writes_in_place(node: fx.Node) -> bool:
-    named = is_named_in_place(node) or node.target in _IN_PLACE
-    return bool(named or node.kwargs.get("inplace") or node.kwargs.get("out") is not None)
-
-
 def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
     """Return whether an operator writes in place and has an input from a different piece."""
-    if not _writes_in_place(node):
+    if not writes_in_place(node):
         return False
     return any(numbers.get(other, numbers[node]) != numbers[node] for other in node.all_input_nodes)

@@ -1,0 +1,61 @@
+"""An input that the loss does not use receives no gradient, as in eager PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.compiler.frontend.gradient_paths import reached_results
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.used, self.written, self.unused = (nn.Linear(3, 3) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, breaks: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.stem(x)
+        rows = torch.zeros(2, 3)
+        rows[0] = self.written(hidden)[0]
+        unused = self.unused(hidden)
+        if breaks:
+            torch._dynamo.graph_break()
+        return (self.used(hidden) + rows).sum(), unused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("breaks", [False, True], ids=["one graph", "two parts"])
+def test_the_same_parameters_get_gradients_as_in_eager(breaks: bool) -> None:
+    model, x = Branches(), torch.randn(2, 3)
+    bench = workbench.open(model, x, breaks, device="cpu", executor="torch")
+    assert len(bench.parts) == 2 * breaks
+    compiled = bench.config.jit(model)
+    for wanted in ([0], [0, 1], [1], [0]):
+        gradients = []
+        for run in (model, compiled):
+            model.zero_grad()
+            results = run(x, breaks)
+            sum(results[at].sum() for at in wanted).backward()
+            gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+        assert {n for n, g in gradients[0].items() if g is None} == {n for n, g in gradients[1].items() if g is None}
+        torch.testing.assert_close(*({n: g for n, g in each.items() if g is not None} for each in gradients))
+
+
+def test_a_gradient_path_may_lead_through_a_write() -> None:
+    graphs = []
+
+    def keep(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    def program(x: torch.Tensor, y: torch.Tensor, into: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        view = into.view(2, 2)
+        result = into * 2
+        view[0].copy_(x[:2])
+        return result + into, y.sin() + x.detach()
+
+    given = torch.rand(4, requires_grad=True), torch.rand(4, requires_grad=True), torch.zeros(4)
+    torch.compile(program, backend=keep)(*given)
+    assert reached_results(graphs[0]) == [0b01, 0b01, 0b10]  # `into`, `x`, `y`

@@ -1,0 +1,196 @@
+"""Find which results of a graph depend on which inputs by gradients, and drop gradients that eager PyTorch lacks.
+
+Thunder's autograd function links all inputs of a graph to all results. Without the functions of this module, an input
+would receive zeros where eager PyTorch gives no gradient, and a backward would run through the history of such inputs.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.compiler.interop.double_backward import CONNECTIONS
+from workbench.compiler.lowering.alias_writes import written_nodes
+from workbench.compiler.lowering.call_normalization import is_named_in_place
+
+OPERATORS = ("call_function", "call_method", "call_module")
+_IN_PLACE = (
+    operator.setitem,
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    operator.itruediv,
+    operator.ifloordiv,
+    operator.imod,
+    operator.ipow,
+    operator.imatmul,
+    operator.iand,
+    operator.ior,
+    operator.ixor,
+    operator.ilshift,
+    operator.irshift,
+)
+
+type Run = Callable[..., Any]
+
+
+def writes_in_place(node: fx.Node) -> bool:
+    """Return whether an operator writes into one of its arguments."""
+    named = is_named_in_place(node) or node.target in _IN_PLACE
+    return bool(named or node.kwargs.get("inplace") or node.kwargs.get("out") is not None)
+
+
+def has_no_gradient(node: Any) -> bool:
+    """Return whether the result of a node is a tensor without a gradient."""
+    made = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return isinstance(made, torch.Tensor) and not made.requires_grad
+
+
+def _storage_of(node: fx.Node) -> int:
+    """Return the identity of the storage of a node's example value; 0 if the value is no tensor."""
+    value = node.meta.get("example_value")
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else 0
+
+
+def _results(graph: fx.GraphModule) -> Sequence[Any]:
+    (output,) = graph.graph.find_nodes(op="output")
+    given = output.args[0]
+    return given if isinstance(given, tuple | list) else (given,)
+
+
+def reached_results(graph: fx.GraphModule) -> list[int]:
+    """Return, for each input of a graph, the results to which a gradient path leads from the input.
+
+    The results are bits of an integer: bit 0 is the first result. The integer is 0 if no gradient reaches the input.
+    """
+    reached = defaultdict[fx.Node, int](int)
+    for at, result in enumerate(_results(graph)):
+        if isinstance(result, fx.Node):
+            reached[result] |= 1 << at
+    nodes = [node for node in graph.graph.nodes if node.op != "output"]
+    order = {node: at for at, node in enumerate(nodes)}
+    # A value also depends on what is written into its memory. Often nothing reads the results of such writes.
+    writers = defaultdict[int, list[fx.Node]](list)
+    for node in nodes:
+        if node.op in OPERATORS and node.all_input_nodes and writes_in_place(node):
+            out = node.kwargs.get("out")
+            written = (out,) if isinstance(out, fx.Node) else written_nodes(node) or node.all_input_nodes[:1]
+            for each in written:
+                writers[_storage_of(each)].append(node)
+    unsettled = True
+    while unsettled:
+        unsettled = False
+        for node in reversed(nodes):
+            if not (bits := reached[node]):
+                continue
+            above = [] if has_no_gradient(node) else node.all_input_nodes
+            for other in (*above, *writers[_storage_of(node)]):
+                if bits & ~reached[other]:
+                    reached[other] |= bits
+                    unsettled |= order[other] > order[node]
+    return [0 if has_no_gradient(node) else reached[node] for node in nodes if node.op == "placeholder"]
+
+
+def detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
+    """Return a function that runs a graph, and detaches its inputs and results that have no gradient in eager PyTorch.
+
+    An input that receives no gradient may belong to an autograd graph whose backward has already run. An example is the
+    loss of the previous micro-batch. Without the detach, the next backward would run through the old autograd graph
+    again. The same happens through a result without a gradient, such as a sum of detached losses.
+    """
+    (output,) = graph.graph.find_nodes(op="output")
+    without = list(map(has_no_gradient, _results(graph))) if isinstance(output.args[0], tuple | list) else []
+    own = [not bits for bits in reached_results(graph)]
+
+    def cut(*given: Any) -> Any:
+        made = run(*(_detach(value) if off else value for value, off in zip(given, own, strict=True)))
+        if not any(without):
+            return made
+        return tuple(_detach(value) if off else value for value, off in zip(made, without, strict=True))
+
+    return cut
+
+
+def _detach(value: Any) -> Any:
+    history = isinstance(value, torch.Tensor) and value.grad_fn is not None
+    return value.detach() if history else value
+
+
+def drop_unused_gradients(graph: fx.GraphModule, run: Run) -> Run:
+    """Return a function that runs a compiled graph. Unused inputs receive no gradient, instead of zeros.
+
+    An input is unused if no gradient path leads from it to a result that receives a gradient. With zeros, an optimizer
+    with weight decay would change a parameter that eager PyTorch leaves as it is.
+    """
+    reached, results = reached_results(graph), _results(graph)
+    every = sum(1 << at for at, result in enumerate(results) if not has_no_gradient(result))
+    if all(bits in (0, every) for bits in reached):
+        return run
+    links: list[int] = []
+
+    def call(*given: Any) -> Any:
+        made = run(*given)
+        above = next((value.grad_fn for value in made if _has_history(value)), None)
+        below = above.next_functions[0][0] if above is not None and above.next_functions else None
+        if above is None or below is None or (below.name(), above.name()) != _NAMES:
+            return made  # Thunder has linked the results to the inputs in another way
+        if not links:
+            # Dynamo compiles a graph again if other inputs require gradients, so these links never change.
+            links.extend(_links_of(below, given, reached))
+        places = defaultdict[int, int](int)
+        for at, value in enumerate(made):
+            if _has_history(value):
+                if value.grad_fn is not above:
+                    return made
+                places[value.output_nr] |= 1 << at
+        _register_drop(above, below, places, links)
+        return made
+
+    return call
+
+
+_NAMES = tuple(f"{kind.__name__}Backward" for kind in CONNECTIONS)
+
+
+def _has_history(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.grad_fn is not None
+
+
+def _links_of(node: Any, given: Sequence[Any], reached: Sequence[int]) -> list[int]:
+    """Return the reached results for each gradient that a node returns; 0 if they are unknown."""
+    known = defaultdict[Any, int](int)
+    held = [value.grad_fn if isinstance(value, torch.Tensor) else None for value in given]  # keeps each `id` unique
+    for value, history, bits in zip(given, held, reached, strict=False):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            known[id(value) if history is None else (id(history), value.output_nr)] |= bits
+    following = node.next_functions
+    leaves = [getattr(after, "variable", None) for after, _ in following]
+    return [
+        known[(id(after), number) if leaf is None else id(leaf)]
+        for (after, number), leaf in zip(following, leaves, strict=True)
+    ]
+
+
+def _register_drop(above: Any, below: Any, places: Mapping[int, int], links: Sequence[int]) -> None:
+    """Drop unused gradients in the backward of `below`, which runs right after the backward of `above`.
+
+    `places` maps the number of an output of `above` to results, as bits.
+    """
+    received: list[int] = []
+
+    def note(cotangents: Sequence[Any]) -> None:
+        pairs = enumerate(cotangents)
+        received.append(functools.reduce(operator.or_, (places[at] for at, given in pairs if given is not None), 0))
+
+    def drop(gradients: Sequence[Any], _: Any) -> tuple[Any, ...]:
+        bits = received.pop()
+        return tuple(None if link and not link & bits else made for link, made in zip(links, gradients, strict=True))
+
+    above.register_prehook(note)
+    below.register_hook(drop)
