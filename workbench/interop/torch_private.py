@@ -60,6 +60,7 @@ SEAM = PrivateApi(
         "_EventType": "torch._C._profiler:_EventType",
         "_C": "torch._C",
         "_TorchDispatchModeKey": "torch._C:_TorchDispatchModeKey",
+        "_current_graph_task_id": "torch._C:_current_graph_task_id",
         "_disable_current_modes": "torch.utils._python_dispatch:_disable_current_modes",
         "_get_dispatch_mode": "torch._C:_get_dispatch_mode",
         "_autograd": "torch._C._autograd",

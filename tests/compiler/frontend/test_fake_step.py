@@ -50,3 +50,20 @@ def test_gradients_of_a_recorded_step_are_those_of_pytorch() -> None:
     step(lambda given, *others: part(given.clone(), *others), theirs).backward()
     assert mine.grad is not None
     assert torch.equal(mine.grad, theirs.grad)
+
+
+def test_gradients_of_one_tensor_are_added_in_place_as_in_a_run() -> None:
+    def call(recorder: StepRecorder, weight: torch.Tensor) -> torch.Tensor:
+        shared = weight * 2
+        return (shared * 3 + shared * 4).sum()
+
+    alive = most = 0
+    held: dict[int, int] = {}
+    for event in recorded(call, torch.rand(SIZE, requires_grad=True)):
+        if isinstance(event, StorageAllocated):
+            held[event.storage] = event.bytes
+            alive += event.bytes
+        elif isinstance(event, StorageFreed):
+            alive -= held.pop(event.storage, 0)
+        most = max(most, alive) if alive >= BYTES else 0  # only the backward counts: the forward saves nothing
+    assert most // BYTES == 2

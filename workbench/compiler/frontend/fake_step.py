@@ -25,7 +25,7 @@ from workbench.analysis.memory.multi_graph_memory import (
     StorageAllocated,
     StorageFreed,
 )
-from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, tree_iter
+from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, _current_graph_task_id, tree_iter
 
 
 class UnplannablePartError(Exception):
@@ -69,6 +69,7 @@ class StepRecorder:
         self.events: list[Event] = []
         self.opaque: dict[str, None] = {}
         self._number: dict[Any, int] = {}
+        self._sums: dict[int, set[int]] = {}
         self._calls = 0
         self._ids = 0
         self._noting = True
@@ -80,7 +81,8 @@ class StepRecorder:
 
     def recorded_step(self) -> RecordedStep:
         """Return the step as it is recorded so far."""
-        return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque), self._has_values)
+        events = tuple(self._events_with_sums_in_place())
+        return RecordedStep(self._baseline, events, tuple(self.opaque), self._has_values)
 
     def stop(self) -> None:
         """Stop recording."""
@@ -98,6 +100,29 @@ class StepRecorder:
             self._add(StorageAllocated(self._ids, storage_bytes(tensor)))
             weakref.finalize(storage, self._record_free, key, self._ids).atexit = False
         return self._number[key]
+
+    def note_sum(self, result: torch.Tensor, gradients: Sequence[Any]) -> None:
+        """Record that autograd has added two gradients of one tensor.
+
+        In a run, autograd adds into a gradient that nothing else holds. While a dispatch mode is active, it does not.
+        """
+        self._sums[self.note(result)] = {self.note(gradient) for gradient in gradients}
+
+    def _events_with_sums_in_place(self) -> list[Event]:
+        """Return the events. A sum of gradients is allocated after the free of a gradient that it replaces."""
+        events = list(self.events)
+        sizes = {event.storage: event.bytes for event in events if isinstance(event, StorageAllocated)}
+        for at, event in enumerate(self.events):
+            if not isinstance(event, StorageAllocated) or event.storage not in self._sums:
+                continue
+            for behind in range(at + 1, len(events)):
+                freed = events[behind]
+                if not isinstance(freed, StorageFreed):
+                    break
+                if freed.storage in self._sums[event.storage] and sizes.get(freed.storage) == event.bytes:
+                    events[at : behind + 1] = [*events[at + 1 : behind + 1], event]
+                    break
+        return events
 
     def _record_free(self, key: Any, number: int) -> None:
         if self._number.get(key) == number:
@@ -286,6 +311,8 @@ class _Noting(TorchDispatchMode):
         if not self._rehearsal.inside:
             for tensor in _tensors(made):
                 self._rehearsal.note(tensor)
+            if func is torch.ops.aten.add.Tensor and _current_graph_task_id() >= 0:
+                self._rehearsal.note_sum(made, args)
         return made
 
 
