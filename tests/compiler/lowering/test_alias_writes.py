@@ -1,4 +1,7 @@
-"""A program that writes to memory with aliases has eager PyTorch's values and gradients, a warning, or a refusal."""
+"""Programs that write to memory with aliases.
+
+Such a program computes the values and gradients of eager PyTorch, or the workbench warns about it or refuses it.
+"""
 
 from __future__ import annotations
 
@@ -274,9 +277,9 @@ class Clamped(nn.Module):
 
 
 class Averaged(nn.Module):
-    """A module with a student and a teacher. Each forward moves the teacher's weights toward the student's.
+    """A module with a student and a teacher. Each forward moves the teacher's weight toward the student's weight.
 
-    The teacher is read without gradients.
+    The forward also sets an element of the teacher's bias to zero. The teacher is read without gradients.
     """
 
     def __init__(self) -> None:
@@ -291,7 +294,7 @@ class Averaged(nn.Module):
         return (self.student(x) - target).square()
 
 
-def test_a_parameter_that_is_written_without_a_gradient_and_then_read_trains_in_parts() -> None:
+def test_a_parameter_that_is_written_under_no_grad_and_then_read_gets_eager_gradients_with_capture_parts() -> None:
     torch.manual_seed(3)
     ours, x = Clamped(), torch.randn(3)
     eager = copy.deepcopy(ours)
@@ -307,7 +310,7 @@ def test_a_parameter_that_is_written_without_a_gradient_and_then_read_trains_in_
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_writing_a_parameter_without_a_gradient_and_reading_it_with_a_gradient_is_refused(capture: str) -> None:
+def test_writing_a_parameter_under_no_grad_and_then_reading_its_value_with_a_gradient_is_refused(capture: str) -> None:
     with pytest.raises(ProgramError, match="loses the gradient") as refused:
         workbench.open(Clamped(), torch.randn(3), capture=capture)
     assert "self.scale.clamp_(0, 4.6)" in str(refused.value)

@@ -34,7 +34,10 @@ def thunder_operator(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wide_of(kind: torch.dtype) -> torch.dtype:
-    """Return the data type in which PyTorch computes with `kind`: at least float32, and float64 for integers."""
+    """Return the data type of PyTorch's intermediate results for tensors of type `kind`.
+
+    It has at least the precision of float32. For integers, it is float64.
+    """
     if not kind.is_floating_point:
         return torch.float64
     return torch.float32 if kind.itemsize < 4 else kind
@@ -48,7 +51,7 @@ def root(a: TensorProxy, p: float = 2.0) -> Any:
 
 
 def call_with_empty(operator: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Call an operator. If its first tensor is empty, give zero gradients to all tensors among the arguments.
+    """Call an operator. If its first tensor is empty, give zero gradients to all floating-point or complex arguments.
 
     PyTorch gives these gradients, too. For an empty tensor, Thunder's operator returns a constant without a gradient.
     """
@@ -186,7 +189,11 @@ def _no_grad() -> Iterator[None]:
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """Replace `remainder`, for which Thunder has no gradient. An added term of value zero carries the gradient."""
+    """Replace `remainder`, for which Thunder has no gradient.
+
+    The gradient is that of ``a - b * floor(a / b)``, whose quotient counts as constant. This term minus its own value
+    is added to Thunder's result, so the sum is unchanged.
+    """
     with _no_grad():
         made = thunder_operator(torch.remainder)(a, b)
         if not any(isinstance(x, TensorProxy) and dtypes.is_inexact_dtype(x.dtype) for x in (a, b)):
@@ -226,7 +233,10 @@ def _truncate(a: TensorProxy) -> Any:
 
 
 def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """Replace `prod` by products of halves. Thunder's gradient divides by each factor and is NaN for a zero factor."""
+    """Replace `prod`. Thunder's gradient divides by each factor, so it is NaN for a zero factor.
+
+    Multiply the first half of the elements by the second half, until one element is left.
+    """
     a = a if dtype is None else a.to(dtype)
     if not dtypes.is_inexact_dtype(a.dtype) or not a.ndim or not a.numel:
         return thunder_operator(torch.prod)(a, dim, keepdim)
@@ -567,7 +577,7 @@ _CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[An
 def _one_step(
     cell: str, x: TensorProxy, first: Any, w_in: Any, w_hidden: Any, b_in: Any = None, b_hidden: Any = None
 ) -> Any:
-    """Replace a recurrent cell, because Thunder has no gradient for a state in a list."""
+    """Replace a recurrent cell, such as `torch.lstm_cell`. Thunder loses the gradients of an LSTM's state in a list."""
     linear = thunder_operator(functional.linear)
     state = tuple(first) if cell == "lstm" else (first,)
     made = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)

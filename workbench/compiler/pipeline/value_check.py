@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 _COMPARED = ("draws", "written_forward", "outputs")
-"""Attributes of the result of `ValueNumbering` that `lost_in_tracing` compares. Other checks find lost writes
-(`workbench.analysis.equivalence.side_effects`) and repeated draws (`LeverContext.caveats`).
+"""Attributes of the result of `ValueNumbering` that `lost_in_tracing` compares.
+
+`written` is not compared, because `LeverContext.caveats` finds arguments whose writes are lost in the whole step. It
+also finds random numbers that the backward draws again.
 """
 
 
@@ -39,9 +41,10 @@ def lost_in_tracing(context: LeverContext) -> str:
 
     The message is empty if all outputs, writes and draws are equal.
 
-    The two traces are decomposed to primitives, because Thunder's gradient rules decompose composites (statements with
-    subsymbols) differently. A gradient rule may have replaced a composite by an operator of an executor. Then the same
-    replacement is made in the program's trace if the inputs and outputs have equal shapes.
+    Both traces are decomposed to primitives. This is needed because Thunder's gradient rule of a composite (a statement
+    with subsymbols) may contain other operators than the composite itself. A gradient rule may have replaced a
+    composite by an operator of an executor. Then the same replacement is made in the program's trace if the inputs and
+    outputs have equal shapes.
 
     Parameters
     ----------
@@ -111,9 +114,10 @@ def _graph(context: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> 
 
 
 def _composites(program: Iterable[BoundSymbol], joint: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
-    """Return, by `id` of a composite of the program, the operators that replace the composite in the joint trace.
+    """Map the `id` of a composite of the program to the operators that replace the composite in the joint trace.
 
-    The inputs and outputs of these operators are renamed to the names of the composite's inputs and outputs.
+    If operators replace only a subsymbol of the composite, the key is the `id` of this subsymbol. The inputs and
+    outputs of the operators get the names of the replaced statement's inputs and outputs.
     """
     by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
     for bsym in joint:
@@ -153,8 +157,8 @@ def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[
 def _operators_on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
     """Return `ops` with the names of the inputs and outputs of `composite`; None if shapes differ.
 
-    The last operator must return the composite's outputs before any other output. The inputs of the last operator must
-    be the composite's inputs in order, or values that earlier operators compute from these inputs. Such values keep
+    The first outputs of the last operator must be the composite's outputs. The inputs of the last operator must be the
+    composite's inputs in order, or values that earlier operators compute from these inputs. The computed values keep
     their names.
     """
     given = list(_input_tensors(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
