@@ -1,4 +1,4 @@
-"""The event log: all completely written events can be read, even if the writer was killed or the file damaged."""
+"""The event log: all complete events can be read, even if the writer was killed or the file is damaged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_incomplete_last_line_is_read_only_when_it_is_complete(tmp_path: Path
     assert tail.read() == [Finished(t_s=1.0)]
 
 
-def test_a_record_added_after_an_incomplete_line_is_read(tmp_path: Path) -> None:
+def test_an_event_added_after_an_incomplete_line_is_read(tmp_path: Path) -> None:
     path = tmp_path / event_log.LOG_FILE
     path.write_bytes(event_log.encode(Phase(t_s=0.0, phase="build")) + b'{"type":"pha')
     event_log.append(path, Finished(t_s=1.0))
@@ -58,13 +58,13 @@ BROKEN_LINES = {
     "has a number for a name": b'{"type":"phase","t_s":1,"phase":1}',
     "has half of a surrogate pair": b'{"type":"phase","t_s":1,"phase":"\\ud800"}',
     "has stages without seconds": b'{"type":"compiled","t_s":1,"compile_s":1,"attributed":1,"stages":[{"name":"a"}]}',
-    "has lists that do not fit": b'{"type":"peak_measured","t_s":1,"measured_peak_bytes":1,"baseline_bytes":1,'
+    "has lists of different lengths": b'{"type":"peak_measured","t_s":1,"measured_peak_bytes":1,"baseline_bytes":1,'
     b'"timeline_s":[1],"live_bytes":[],"method":"m"}',
 }
 
 
 @pytest.mark.parametrize("line", BROKEN_LINES.values(), ids=BROKEN_LINES)
-def test_lines_that_are_not_records_are_skipped_and_counted(tmp_path: Path, line: bytes) -> None:
+def test_lines_that_are_not_events_are_skipped_and_counted(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / event_log.LOG_FILE
     path.write_bytes(line + b"\n" + event_log.encode(Finished(t_s=1.0)))
     tail = Tail(path)
@@ -72,7 +72,7 @@ def test_lines_that_are_not_records_are_skipped_and_counted(tmp_path: Path, line
     assert tail.skipped == 1
 
 
-def test_records_of_a_later_version_are_skipped_and_not_counted_as_damage(tmp_path: Path) -> None:
+def test_events_of_a_later_version_are_skipped_and_not_counted_as_damage(tmp_path: Path) -> None:
     path = tmp_path / event_log.LOG_FILE
     path.write_bytes(b'{"type":"later"}\n{ "t_s": 1, "type": "later"}\n' + event_log.encode(Finished(t_s=1.0)))
     tail = Tail(path)
@@ -94,7 +94,7 @@ def test_a_line_without_end_is_skipped_and_not_buffered(tmp_path: Path, monkeypa
     assert tail.skipped == 1
 
 
-def test_if_other_code_disables_the_garbage_collector_while_a_log_is_read_it_stays_disabled(
+def test_if_other_code_disables_the_garbage_collector_while_a_log_is_read_the_collector_stays_disabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "_CHUNK_BYTES", 10)
@@ -156,7 +156,7 @@ def test_a_text_that_cannot_be_encoded_is_written_with_replacements(tmp_path: Pa
     assert event_log.read_events(tmp_path) == [Phase(t_s=1.0, phase="größer ?")]
 
 
-def test_a_log_whose_descriptor_was_closed_continues_and_writes_to_no_file_of_the_program(tmp_path: Path) -> None:
+def test_if_the_program_closes_the_logs_descriptor_the_log_still_writes_only_to_its_own_file(tmp_path: Path) -> None:
     log = EventLog(tmp_path / event_log.LOG_FILE)
     os.close(log._file)
     log.write(Phase(t_s=0.0, phase="build"))
@@ -167,7 +167,7 @@ def test_a_log_whose_descriptor_was_closed_continues_and_writes_to_no_file_of_th
     assert (tmp_path / "own").read_bytes() == b""
 
 
-def test_reading_a_log_takes_little_longer_than_parsing_its_json(tmp_path: Path) -> None:
+def test_reading_a_log_takes_less_than_three_times_as_long_as_parsing_its_json(tmp_path: Path) -> None:
     sample, step = events.MemorySample(t_s=1.0, rss_bytes=1 << 30), events.Step(t_s=1.0, seconds=0.01, warmup=False)
     lines = [event_log.encode(event) for event in (sample, step)] * 5_000
     (tmp_path / event_log.LOG_FILE).write_bytes(b"".join(lines))
@@ -197,7 +197,7 @@ def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
         EventLog(tmp_path / event_log.LOG_FILE)
 
 
-def test_a_writer_without_space_reports_it_and_ends(tmp_path: Path) -> None:
+def test_a_writer_that_cannot_write_reports_the_error_and_ends(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

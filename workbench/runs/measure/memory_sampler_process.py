@@ -1,8 +1,8 @@
-"""A program that samples the memory of a worker on a GPU, even while nvFuser holds the worker's interpreter lock.
+"""A program that samples the memory of a worker that uses a GPU, even while nvFuser blocks the worker's Python threads.
 
-nvFuser compiles a fusion for up to several seconds, in which no Python thread of the worker runs. On an H100, a thread
-took only one sample between two fusions during 20 s of nvFuser compilation. This program starts in a thirtieth of a
-second, because it needs only the standard library.
+nvFuser holds the worker's interpreter lock while it compiles a fusion, for up to several seconds. During 20 s of
+compilation on an H100, a sampling thread took no samples while a fusion compiled, and one sample between two fusions.
+This program starts in a thirtieth of a second, because it needs only the standard library.
 
 This program has four arguments: the log's descriptor, the worker's process id, the time at which the log was opened,
 and the interval in seconds. The time is a reading of `time.perf_counter`, because all processes of a machine share this

@@ -29,14 +29,14 @@ _BEYOND = "outside the statements: autograd, and code between the traces"
 def take_snapshot(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
     """Step once and record every allocation.
 
-    On CUDA, PyTorch makes the snapshot, and each allocation has lines of Thunder's generated code. On a CPU, PyTorch
-    has allocation events but no snapshots, so this function converts the events to a snapshot. Each allocation then has
-    the statement that allocated it, and the statement's source line.
+    On CUDA, PyTorch makes the snapshot, and the stack of each allocation names lines of Thunder's generated code. On a
+    CPU, PyTorch has allocation events but no snapshots, so this function converts the events to a snapshot. The stack
+    of each allocation then names the statement that allocated the memory, and the statement's source line.
 
     Parameters
     ----------
     stepper : Stepper
-        The program, which has run a step before. Its gradients are cleared first.
+        Stepper that has run a step before. The gradients of its program are cleared first.
     clocks : StatementClocks, optional
         As for `workbench.runs.measure.memory_meter.measure_peak`.
     """
