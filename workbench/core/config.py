@@ -48,9 +48,9 @@ MODES: Mapping[str, tuple[str, ...]] = {
 }
 """Maps each PyTorch mode under which a program may be opened to its possible values.
 
-If a config does not contain a mode, PyTorch's default applies. The entry ``module`` says that the module was opened in
-evaluation mode; without this entry, it was opened in training mode. `Config.differences` reports if the module is in
-the other mode now.
+If a config does not contain a mode, PyTorch's default applies. If the program is a module, the entry ``module`` says
+that the module was opened in evaluation mode; without this entry, the module was opened in training mode.
+`Config.differences` reports if the module is in the other mode now.
 """
 
 MOST_BYTES = 2 << 20
@@ -95,7 +95,8 @@ class Config:
     ranks : int
         Number of processes that share the program.
     parallel : str
-        One of `PARALLEL`, or empty. Empty means one process, or the default of a built-in program.
+        One of `PARALLEL`, or empty. Empty means one process, or the way of sharing that a built-in program has by
+        default.
     capture : {'dynamo', 'interpreter', 'parts'}
         How the workbench and `jit` turn the program into traces: by Dynamo as one graph, by Thunder's bytecode
         interpreter, or by Dynamo as several graphs (``parts``).
@@ -169,7 +170,7 @@ class Config:
             )
 
     def of_part(self, name: str) -> Config:
-        """Return the config of one part of a program with several graphs, with ids that lack the part's name."""
+        """Return the config of one part of a program with several graphs. Its ids lack the part's name."""
         return dataclasses.replace(
             self,
             program=f"{self.program} {name}".strip(),
@@ -242,8 +243,8 @@ class Config:
         """Return ``torch.compile(model, **options)`` with those choices of this config that plain PyTorch can follow.
 
         PyTorch's compiler saves or recomputes the chosen tensors, and decides about all other tensors. Thunder is used
-        only in the first call with gradients, to find the operators of the choices. A `ConfigWarning` lists the choices
-        that PyTorch cannot follow.
+        only in the first call with gradients, to find the PyTorch operators that compute the chosen tensors. A
+        `ConfigWarning` lists the choices that PyTorch cannot follow.
 
         Parameters
         ----------
@@ -259,8 +260,8 @@ class Config:
     def checkpoint(self, model: Any) -> Any:
         """Change an eager module so that its backward recomputes tensors as this config chooses, and return the module.
 
-        The module is not compiled. Thunder is used only in the first call with gradients, to find the
-        operators of the choices. A `ConfigWarning` lists the choices that PyTorch cannot follow.
+        The module is not compiled. Thunder is used only in the first call with gradients, to find the PyTorch operators
+        that compute the chosen tensors. A `ConfigWarning` lists the choices that PyTorch cannot follow.
 
         Parameters
         ----------
@@ -425,7 +426,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def _same_version(package: str, here: str, version: str) -> bool:
-    """Return whether two versions are equal. A workbench version between two git tags counts as the later tag."""
+    """Return whether two versions are equal. A development version counts as the release that follows it."""
     if here == version or package != "thunder-workbench":
         return here == version
     try:

@@ -44,7 +44,8 @@ def reorder_graph(graph: Graph, rows: Rows) -> Graph:
     -------
     Graph
         The graph with the same values and storages. If the old graph frees a value in the forward, the new graph frees
-        it after the last forward statement that reads or outputs it. The same holds for the backward.
+        it after the last forward statement that reads or outputs it. If there is no such statement, the new graph frees
+        the value at the same position as the old graph. The same holds for the backward.
     """
     statements, values = graph.statements, graph.values
     new_row = np.empty(len(rows), np.int32)

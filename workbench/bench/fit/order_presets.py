@@ -49,8 +49,8 @@ class PresetPlan(OptionCost):
 def orders_to_try(plan: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
     """Return the orders of statements that a fit tries. Each order is a set of choices.
 
-    If the fit may move collectives, the first set is empty: it keeps the present order of statements. If the user has
-    made a choice for the order of statements, no other order is tried.
+    If the fit may move collectives, the first set is empty, so the present order of statements is also tried. If the
+    user has made a choice for the order of statements, no other order is tried.
     """
     found: list[dict[str, str]] = [{}] if may_move_waits(plan, using, pinned) else []
     if ORDER in using and not any(id.startswith(("order.", "order:")) for id in pinned):

@@ -1,4 +1,4 @@
-"""Part `choices`: run programs under random sets of choices, and compare each run with unmodified Thunder."""
+"""Part `choices` of the GPU check: run programs under random choices, and compare each run with unmodified Thunder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,11 @@ _RANDOM_SHARE = 3
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield a step for each set of choices, then a step that sums up the results. The programs take turns."""
+    """Yield a step for each set of choices, then a step that sums up the results.
+
+    Every third set is for a random program, if `random_programs` finds the generator. The other sets are for built-in
+    programs and real models. Several successive sets are for the same program.
+    """
     count = conditions.size(SETS, SETS_REHEARSED)
     named = _REHEARSED if conditions.rehearse else (*_built_in_names(), *(real_models.named(each) for each in _REAL))
     drawn = random_programs()
@@ -69,7 +73,7 @@ def _built_in_names() -> Iterator[str]:
 
 
 def random_programs() -> Any:
-    """Return the test suite's generator of random programs; None if the tests are not installed."""
+    """Return the module `tests.strategies`, which generates random programs; None if the tests are not installed."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("tests.strategies")
     return None
@@ -175,7 +179,7 @@ def _run_choices(subject: Callable[[], Subject], seed: int, _: Known) -> Figures
 
 
 def _choose_randomly(bench: Workbench, random: Random) -> str:
-    """Make a random number of legal choices at random sites. Return the ids of the sites that refused their choices."""
+    """Make a random number of legal choices at random sites. Return the ids of the sites whose choices were refused."""
     sites = [site for site in bench.sites() if _options(site)]
     if not sites:
         return ""
@@ -208,5 +212,5 @@ def _sum(results: Known, with_random: bool) -> Figures:
         "right": sum(not figures.get(WRONG) for figures in sets),
         "bitwise": sum(figures["bitwise"] for figures in sets),
         "with changed kernels": sum(figures["changed"] > 0 for figures in sets),
-        "random programs": "yes" if with_random else "no: they come with a checkout",
+        "random programs": "yes" if with_random else "no: the tests are not installed; use a checkout",
     }
