@@ -375,7 +375,8 @@ class Aliases:
         Raises
         ------
         NotImplementedError
-            If the write cannot be repeated for all names of its memory.
+            If Thunder would lose a gradient because of the write, or if the write cannot be repeated for all names of
+            its memory.
         """
         if writes(node) is None:
             return None

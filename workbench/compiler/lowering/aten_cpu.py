@@ -12,10 +12,11 @@ recomputes the output from these three tensors.
 
 This executor precedes Thunder's executors. It claims the following calls, so that no other executor runs these calls:
 
-- attention on a CPU with four dimensions, one data type, no dropout, and a boolean mask or no mask, if query, key and
-  value have equal batches, numbers of heads and head sizes
-- `addmm` with a one-dimensional bias and with factors of one
-- `log_softmax` of float32 or float64 without a cast
+- attention on a CPU without dropout, if query, key and value are not empty, have four dimensions, one data type
+  (float32, float16 or bfloat16), and equal batches, numbers of heads and head sizes; it may be causal or have a boolean
+  mask, but not both
+- `addmm` of matrices of one floating-point type, with a one-dimensional bias and with factors of one
+- `log_softmax` of float32 or float64 without a cast, if the input is not empty and not zero-dimensional
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def takes_attention(
     *,
     scale: float | None = None,
 ) -> bool:
-    """Return whether PyTorch's CPU kernel supports an attention call with these arguments."""
+    """Return whether this executor supports an attention call with these arguments; see the docstring of the module."""
     given = (query, key, value)
     sizes = {(*each.shape[:2], each.shape[-1]) for each in given}
     return (
@@ -185,7 +186,8 @@ def claims(*args: Any, **kwargs: Any) -> bool:
 def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> bool:
     """Return whether this executor supports an ``addmm``.
 
-    The bias must be one-dimensional, all arguments must have one floating-point type, and both factors must be one.
+    The bias must be a vector with one element per column. All arguments must have one floating-point type, and both
+    factors must be one.
     Under these conditions, the gradients are two products and a sum over rows.
     """
     one_type = bias.dtype == a.dtype == b.dtype and dtypes.is_float_dtype(a.dtype)
@@ -195,7 +197,8 @@ def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any 
 def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool:
     """Return whether this executor supports a ``log_softmax``.
 
-    The input must be float32 or float64 and must not be empty. The result must have the data type of the input.
+    The input must be float32 or float64, must not be empty, and must have at least one dimension. The result must have
+    the data type of the input.
     """
     given = dtypes.to_dtype(a.dtype)
     wide = given in (dtypes.float32, dtypes.float64)

@@ -486,7 +486,7 @@ def _at_least(dims: int, *given: Any) -> Any:
 
 
 def _stack(dims: int, tensors: Sequence[TensorProxy]) -> Any:
-    """Replace `vstack` and `dstack`. Thunder calls PyTorch's operators, and loses gradients of tensors in a list."""
+    """Replace `vstack`, `row_stack` and `dstack`. Thunder calls PyTorch's operators, and loses gradients of a list."""
     parts = [_least_dims(dims, a) for a in tensors]
     return thunder_operator(torch.cat)(parts, dims - 1 if dims != 2 else 0)
 
@@ -541,7 +541,7 @@ def _differences(a: TensorProxy, dim: int, step: float, edge_order: int) -> Any:
     count = int(a.shape[dim])
 
     def weighed(start: int, length: int, *weights: int) -> Any:
-        """Add in the order of the elements, as PyTorch does, so that narrow data types are rounded alike."""
+        """Add weighted elements in their order, as PyTorch does, so that the sums are rounded as PyTorch's sums are."""
         parts = [a.narrow(dim, start + at, length) * weight for at, weight in enumerate(weights) if weight]
         return functools.reduce(operator.add, parts)
 

@@ -70,7 +70,10 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
 def _smooth(
     a: TensorProxy, mode: str, sizes: Sequence[int], scales: Sequence[float | None], align_corners: bool
 ) -> TensorProxy:
-    """Interpolate with `antialias`: each output element is a weighted mean of all input elements that it covers."""
+    """Interpolate with `antialias`: each output element is a weighted mean of all input elements around its position.
+
+    The weights reach further if the output is smaller than the input.
+    """
     kind = to_torch_dtype(a.dtype)
     made = a.to(wide_of(kind))
     for dim in range(a.ndim - 1, 1, -1):

@@ -30,7 +30,10 @@ from workbench.compiler.interop.thunder_api import (
 
 
 def _pad(a: torch.Tensor, /, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> torch.Tensor:
-    """Pad with a real number. Thunder's gradient of a complex slice pads with ``0j``, which PyTorch refuses."""
+    """Replace a complex padding value by its real part if its imaginary part is zero.
+
+    Thunder's gradient of a complex slice pads with ``0j``, which PyTorch refuses.
+    """
     if isinstance(padding_value, complex) and not padding_value.imag:
         padding_value = padding_value.real
     made: torch.Tensor = _pad_prim_impl(a, padding_value, padding_config)

@@ -39,7 +39,9 @@ BROADCAST = frozenset(
 
 
 def spread(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a node, with one dimension added to zero-dimensional tensors that need a gradient.
+    """Return the arguments of a node, with one dimension added to zero-dimensional CPU tensors that need a gradient.
+
+    The arguments are unchanged if the node does not broadcast, or if no tensor among them has a dimension.
 
     Parameters
     ----------

@@ -63,7 +63,8 @@ class TraceClaimed(Exception):
 class _TagOrigins(Transform):
     """Tags the statements of the initial trace with their origins, and ends the stages `interpret` and `origins`.
 
-    The origin of a statement is the statement of the user's program from which it comes.
+    The origin of a statement is the statement of the user's program from which it comes. Before that, `save_draws` and
+    `cut_off_whole_numbers` edit the trace.
     """
 
     def __init__(self, hooks: Hooks) -> None:
@@ -314,7 +315,7 @@ class Hooks:
     def after_split(self, trace: TraceCtx) -> TraceCtx:
         """Let the levers edit a split trace, and return the result.
 
-        After the last trace, check sites and prove the plan.
+        After the last trace, check the sites if `warn` is True, and prove the plan unless `proofs` is None.
         """
         assert self.context is not None
         for lever in all_levers():
@@ -359,7 +360,11 @@ class Hooks:
         self.proofs.append(proof.with_stock_fault(wrong))
 
     def _check_sites(self) -> None:
-        """Raise an error for a choice that is not an option of its site, and warn about choices without a site."""
+        """Raise an error for a choice that is not an option of its site, and warn about choices without a site.
+
+        Also warn if the config was made for another program or with other packages. If the choices are for calls with
+        gradients and this call has no gradients, check nothing.
+        """
         assert self.context is not None
         with_backward = tuple([f"{lever.name}:" for lever in all_levers() if lever.only_with_backward])
         if not self.context.has_backward and any(id.startswith(with_backward) for id in self.choices):

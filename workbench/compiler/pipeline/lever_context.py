@@ -240,7 +240,7 @@ class LeverContext:
 
     @planned_property
     def caveats(self) -> tuple[str, ...]:
-        """Messages about wrong results that Thunder computes for this program under all choices.
+        """Messages about results of this program that differ from eager PyTorch's under all choices.
 
         Each message names the cause. The messages come from checks of the joint trace and of the program's own trace.
         Empty if `program` is None.

@@ -35,7 +35,7 @@ class StageLog:
         Raises
         ------
         Superseded
-            If a newer choice is waiting to be planned.
+            If a newer choice is waiting to be planned. The time is then not recorded.
         """
         PLANNING.give_way()
         if self._newer is not None and self._newer():
