@@ -60,7 +60,7 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
         )
     ],
 )
-def test_commands_that_need_no_pytorch_do_not_import_it(typed: str, status: int) -> None:
+def test_commands_that_need_no_pytorch_do_not_import_pytorch(typed: str, status: int) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "workbench.cli", *typed.split()]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     # The check includes the imports of the command's child process, which writes them to the same stream.

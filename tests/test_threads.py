@@ -214,7 +214,7 @@ def test_a_lazy_value_of_a_background_thread_does_not_yield() -> None:
         waiting.result(PATIENCE_S)
 
 
-def test_threads_get_the_lock_in_turn_and_an_error_releases_it() -> None:
+def test_threads_get_the_lock_in_turn_and_an_error_releases_the_lock() -> None:
     lock, inside, most = PlanningLock(), [0], [0]
 
     def work(seed: int) -> None:

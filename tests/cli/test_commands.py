@@ -507,7 +507,7 @@ def test_run_prints_figures(call: Call) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_run_against_another_variant_prints_records(call: Call, tmp_path: Path) -> None:
+def test_a_run_against_another_variant_writes_a_trace_and_a_snapshot(call: Call, tmp_path: Path) -> None:
     records = ("--trace", "trace.json", "--memory-snapshot", "memory.pickle")
     status, out, err = call("run", "swap", "--device", "cpu", "--samples", "3", "--against", "stock", *records)
     assert status == 0, err

@@ -155,7 +155,7 @@ def _umask() -> int:
     return mask
 
 
-def test_writing_a_config_to_a_link_writes_the_file_that_it_points_to(tmp_path: Path) -> None:
+def test_writing_a_config_to_a_link_writes_the_target_of_the_link(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to(tmp_path / "real.py")
     CONFIG.write(tmp_path / "link.py")
     assert (tmp_path / "link.py").is_symlink()

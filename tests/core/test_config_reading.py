@@ -36,7 +36,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             load(path)
 
 
-def test_a_device_is_refused_without_opening_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_file_is_refused_and_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(*_: object, **__: object) -> None:
         raise AssertionError
 

@@ -66,7 +66,7 @@ def test_questions_about_predictions_name_subjects_that_are_written_down(machine
 
 
 @pytest.mark.parametrize("machine", questions.CARD_BYTES)
-def test_predictions_that_need_choices_have_them_written_down(machine: str) -> None:
+def test_choices_are_written_down_for_exactly_the_predictions_that_need_choices(machine: str) -> None:
     assert set(questions.written_choices(3, machine)) == set(questions.written(3, machine))
     fitted = {subject for subject in questions.written(2, machine) if "fit to" in subject}
     assert set(questions.written_choices(2, machine)) == fitted

@@ -250,7 +250,7 @@ def test_each_part_has_first_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     assert rest == steps.keys() - {"environment", "tests", "ranks"}
 
 
-def test_steps_of_a_killed_check_count_even_if_its_summary_lacks_them(tmp_path: Path) -> None:
+def test_steps_of_a_killed_check_count_even_if_the_summary_of_the_check_lacks_these_steps(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0"), ("b", "hang")])
     checked(tmp_path, step_limit_s=0.5)
     # Imitate a kill during this part: the summary then has results only of the parts before it.

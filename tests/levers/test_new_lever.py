@@ -159,7 +159,7 @@ def test_sites_of_a_new_lever_are_listed(bench: Workbench) -> None:
         bench.choose({place(bench): "forget"})
 
 
-def test_a_choice_of_a_new_lever_changes_the_plan_and_undo_restores_it(bench: Workbench) -> None:
+def test_a_choice_of_a_new_lever_changes_the_plan_and_undo_restores_the_plan(bench: Workbench) -> None:
     before, shallow_copies = bench.plan.text(), statements(bench, "shallow_copy")
     moved = bench.choose({"toy.all": "hand_on"})
     assert len(moved.changed) >= 5
@@ -192,7 +192,7 @@ def test_a_quick_change_of_a_new_lever_equals_a_full_replan(bench: Workbench) ->
     assert bench.plan.proof.proven
 
 
-def test_if_no_lever_predicts_a_choice_the_bench_plans_it(bench: Workbench) -> None:
+def test_if_no_lever_predicts_a_choice_the_bench_plans_the_choice(bench: Workbench) -> None:
     saved = {site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options}
     assert not isinstance(bench.predict(saved), Plan)
     assert isinstance(bench.predict({"toy.all": "hand_on"}), Plan)

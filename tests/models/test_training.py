@@ -131,7 +131,7 @@ def compiled_by(jit: Callable[[nn.Module], nn.Module]) -> Any:
     return SimpleNamespace(capture="dynamo", jit=jit)
 
 
-def test_training_that_is_unstable_in_float32_is_compared_until_it_is_unstable() -> None:
+def test_training_that_becomes_unstable_in_float32_is_compared_only_up_to_that_step() -> None:
     trained = trial.train(lambda: (Steep(), (), {}), compiled_by(wrong_after_one_call))
     assert not trained.differs
     assert trained.unstable.startswith("step 2: eager PyTorch is off by ")

@@ -98,7 +98,7 @@ def stays_inside(a: torch.Tensor, b: torch.Tensor) -> Outputs:
     return (torch.sin(a.clone()) * b,)
 
 
-def test_a_clone_that_only_a_fusion_reads_stays_in_it() -> None:
+def test_a_clone_that_only_a_fusion_reads_stays_in_the_fusion() -> None:
     (fusion,) = replays.fusions(replays.planned(stays_inside, *given()))
     assert "clone" in [member.sym.name for member in fusion.subsymbols]
 

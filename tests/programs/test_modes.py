@@ -63,7 +63,7 @@ def test_modes_are_found_and_restored(under: Callable[[], AbstractContextManager
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 @pytest.mark.parametrize(("under", "named"), UNDER[:3:2])
-def test_a_program_opened_under_a_mode_runs_and_replays_under_it(
+def test_a_program_opened_under_a_mode_runs_and_replays_under_the_mode(
     under: Callable[[], AbstractContextManager[Any]], named: dict[str, str], capture: str, tmp_path: Path
 ) -> None:
     model = layer()

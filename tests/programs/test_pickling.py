@@ -96,7 +96,7 @@ def share(*tensors: torch.Tensor) -> bool:
     return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
 
 
-def test_tensors_that_share_memory_share_it_after_sending() -> None:
+def test_tensors_that_share_memory_still_share_memory_after_sending() -> None:
     base = torch.arange(24.0).reshape(4, 6)
     cases = {
         "view": (base, base[0]),

@@ -205,7 +205,7 @@ def test_with_unread_tensors_the_predicted_peak_equals_the_measured_peak(capture
 
 
 @pytest.mark.parametrize("fake", [False, True])
-def test_tensors_that_share_memory_share_it_after_they_are_moved(fake: bool) -> None:
+def test_tensors_that_share_memory_still_share_memory_after_they_are_moved(fake: bool) -> None:
     x = torch.arange(24.0).reshape(4, 6)
     pairs = torch.view_as_complex(x.view(4, 3, 2))
     alone = torch.ones(100)[3:5]

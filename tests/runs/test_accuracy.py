@@ -256,7 +256,7 @@ def test_a_stable_program_is_not_called_unstable() -> None:
     assert not checked.unstable
 
 
-def test_a_program_that_cannot_run_in_double_precision_is_checked_without_it() -> None:
+def test_a_program_that_cannot_run_in_double_precision_is_compared_with_single_precision_only() -> None:
     def build() -> Parts:
         return (lambda x: x @ torch.ones(4, 4)), (torch.ones(2, 4),), {}
 
@@ -569,7 +569,7 @@ def test_a_step_draws_equal_cotangents_each_time_and_keeps_the_random_state() ->
         (rows({1: 0.0}), rows({1: 0.0}).to_dense(), False),
     ],
 )
-def test_same_bits_needs_equal_form_and_equal_bits_also_of_signed_zeros(
+def test_tensors_have_the_same_bits_only_if_form_and_bits_are_equal_also_of_signed_zeros(
     ours: torch.Tensor | None, theirs: torch.Tensor | None, same: bool
 ) -> None:
     assert tensor_diff.have_same_bits(ours, theirs) is same

@@ -183,7 +183,7 @@ def test_an_observer_that_raises_does_not_affect_other_observers(
     assert "an observer of run run failed" in caplog.text
 
 
-def test_an_observer_that_waits_for_the_run_does_not_block_it(tmp_path: Path) -> None:
+def test_an_observer_that_waits_for_the_run_does_not_block_the_run(tmp_path: Path) -> None:
     run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
     waited: list[str] = []
     run.observe(lambda event: waited.append(run.wait(120).state))

@@ -96,7 +96,7 @@ def test_a_damaged_reference_is_made_again(run_dir: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_reference_is_saved_if_saving_is_off_or_it_is_too_large_or_the_disk_is_full(
+def test_no_reference_is_saved_if_saving_is_off_or_the_reference_is_too_large_or_the_disk_is_full(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:

@@ -138,7 +138,7 @@ def place_of_new_objects(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return [n for n in range(3) for each in gc.get_objects(n) if any(each is end for end in ends)]
 
 
-def test_many_new_objects_of_a_block_are_in_the_oldest_generation_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_new_objects_are_in_the_oldest_generation_after_their_block(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.unfreeze()  # `conftest` freezes the objects of the imports
     try:
         assert place_of_new_objects(monkeypatch) == [2, 2]

@@ -48,7 +48,7 @@ def test_each_neighbour_has_its_reason():
     assert set(found) == {(True, 1), (True, 2), (True, 3), (False, 5), (False, 6), (False, 7)}
 
 
-def test_if_a_statement_between_two_fusions_would_create_a_cycle_it_is_named():
+def test_a_statement_between_two_fusions_that_would_create_a_cycle_is_named():
     edge = next(edge for edge in boundaries(example(), 4) if edge.statement == 1)
     names = example().statements.name
     between = {names[row].rpartition(".")[2] for row in (2, 3)}

@@ -196,7 +196,7 @@ def test_a_statement_that_only_the_backward_reads_runs_in_the_backward() -> None
     assert found.saved_bytes == 0
 
 
-def test_a_write_into_an_argument_runs_even_if_no_statement_reads_it() -> None:
+def test_a_write_into_an_argument_runs_even_if_no_statement_reads_the_result() -> None:
     updated = graph(
         [("f", "x", "y", ""), ("copy_", "y x", "c", "")],
         flags={"x": ARGUMENT, "y": OUTPUT},

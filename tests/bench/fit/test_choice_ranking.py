@@ -93,7 +93,7 @@ def test_a_ranking_plans_only_what_arithmetic_cannot_predict(bench, monkeypatch)
     ]
 
 
-def test_a_ranking_keeps_no_plans_and_a_newer_choice_ends_it(bench, monkeypatch):
+def test_a_ranking_keeps_no_plans_and_a_newer_choice_ends_the_ranking(bench, monkeypatch):
     worth = bench.worth()
     kept = len(bench._planner._plans)
     choice = next(c for c in choices_of(bench) if "offload" in c.values())

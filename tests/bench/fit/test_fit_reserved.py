@@ -76,7 +76,7 @@ def test_a_limit_on_the_peak_does_not_limit_reserved_memory() -> None:
 
 
 @pytest.mark.slow
-def test_a_refusal_names_the_least_reserved_memory_and_a_fit_meets_it() -> None:
+def test_a_fit_meets_the_least_reserved_memory_that_a_refusal_names() -> None:
     bench = opened(0)
     with pytest.raises(PlanError) as refused:
         bench.fit(MIB, reserved=True)

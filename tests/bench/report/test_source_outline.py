@@ -55,7 +55,7 @@ def test_parts_are_the_users_modules_and_lines_and_their_figures_add_up(bench):
             assert all(other.depth == part.depth + 1 for other in inside)
 
 
-def test_every_saved_value_can_be_chosen_where_it_was_computed(bench):
+def test_every_saved_value_can_be_chosen_at_the_line_that_computes_the_value(bench):
     parts = {part.key: part for part in outline(bench.plan)}
     sites = {site.id for site in bench.sites("saved") if site.values}
     inside = {id for key in ("blocks.0", "blocks.1") for id in parts[key].sites}

@@ -37,7 +37,7 @@ def test_undo_returns_a_choice_to_the_user_who_made_it(bench: Workbench) -> None
     assert (bench.choices, bench.pinned) == ({id: "recompute"}, {id: "recompute"})
 
 
-def test_a_user_who_makes_the_choice_of_a_search_pins_it(bench: Workbench) -> None:
+def test_if_a_user_makes_the_choice_of_a_search_the_choice_is_pinned(bench: Workbench) -> None:
     id = free_site(bench)
     bench.choose_found({id: "recompute"})
     bench.choose({id: "recompute"})

@@ -222,7 +222,7 @@ def bench() -> Workbench:
     return workbench.open(tower(), batch())
 
 
-def test_a_module_is_captured_by_dynamo_and_reports_it(bench: Workbench) -> None:
+def test_a_bench_a_plan_and_a_config_report_that_dynamo_captured_the_module(bench: Workbench) -> None:
     assert (bench.capture, bench.config.capture) == ("dynamo", "dynamo")
     assert "one graph" in bench.capture_reason
     assert bench.plan.to_json()["capture"] == "dynamo"

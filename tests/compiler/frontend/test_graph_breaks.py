@@ -395,7 +395,7 @@ def test_the_reason_for_parts_does_not_advise_to_open_in_parts(speaks: PartsBenc
     assert "capture=" not in speaks.capture_reason
 
 
-def test_a_changed_program_is_compiled_without_choices_and_reports_it(speaks: PartsBench) -> None:
+def test_a_changed_program_is_compiled_without_choices_and_with_a_warning(speaks: PartsBench) -> None:
     class Changed(Speaks):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             hidden = torch.tanh(self.up(x))

@@ -65,7 +65,7 @@ def test_a_different_definition_is_compiled(other: str) -> None:
     assert again is found
 
 
-def test_if_different_definitions_have_the_same_key_they_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_definitions_with_the_same_key_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition_cache, "structure_key", lambda *_: "")
     definitions = Definitions()
     with definitions.kept():

@@ -85,7 +85,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
     return found
 
 
-def test_if_threads_call_a_region_together_it_is_compiled_once(compiled: list[str]) -> None:
+def test_a_region_that_threads_call_together_is_compiled_once(compiled: list[str]) -> None:
     watching = Watching()
     compilation = Compilation(watching)
     one = region(compilation, "one")
@@ -95,7 +95,7 @@ def test_if_threads_call_a_region_together_it_is_compiled_once(compiled: list[st
     assert compilation.begun == 1
 
 
-def test_if_threads_call_regions_of_one_structure_they_are_compiled_once(compiled: list[str]) -> None:
+def test_regions_of_one_structure_that_threads_call_together_are_compiled_once(compiled: list[str]) -> None:
     watching = Watching()
     compilation = Compilation(watching)
     compilation.options = executors.FusionOptions(share=True)
@@ -105,7 +105,7 @@ def test_if_threads_call_regions_of_one_structure_they_are_compiled_once(compile
 
 
 @needs_nvfuser
-def test_if_threads_call_an_nvfuser_fusion_it_is_defined_and_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_nvfuser_fusion_that_threads_call_is_defined_and_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_sets, "copy_facts", lambda bsym: [])
     monkeypatch.setattr(copy_sets, "copies_without_set", lambda bsym, policies: set())
     defined, executed = [], []

@@ -60,7 +60,7 @@ def in_turn(one: Callable[[Callable[[], None]], None], other: Callable[[], None]
     thread.join()
 
 
-def test_if_two_threads_overlap_each_records_its_own_functions_and_the_interpreter_is_restored() -> None:
+def test_if_two_threads_overlap_each_thread_records_its_own_functions_and_the_interpreter_is_restored() -> None:
     stock = interpreter.extract_code
     entered, may_leave = threading.Event(), threading.Event()
     seen: dict[str, set[FunctionType]] = {}

@@ -129,7 +129,7 @@ def test_dragging_the_end_of_a_bar_to_a_node_moves_the_wait_before_its_statement
         ("planned", "nvfuser", "mlp_proj", range(1, 3), "at(transformer.h.{}.mlp/mul)"),
     ],
 )
-def test_dragging_a_bar_of_folded_layers_moves_it_in_each_layer_and_they_stay_folded(
+def test_dragging_a_bar_of_folded_layers_moves_the_gather_of_each_layer_and_keeps_the_layers_folded(
     device: str, executor: str, parameter: str, layers: range, place: str
 ) -> None:
     bench = wb.open("fsdp_llama", device=device, executor=executor, ranks=8, settings={"layers": layers.stop})
@@ -231,7 +231,7 @@ def test_ranks_on_this_cpu_share_its_measured_rates() -> None:
     assert 0 < whole.launch_s < whole.latency_s < 0.1
 
 
-def test_the_app_searches_for_the_best_order_and_undo_reverts_it(app: App, planned: wb.Workbench) -> None:
+def test_the_app_searches_for_the_best_order_and_undo_reverts_the_order(app: App, planned: wb.Workbench) -> None:
     before = planned.overlap()
     ask(app, type="search", limit="")
     after = planned.overlap()

@@ -52,7 +52,7 @@ def in_flight(trace: TraceCtx) -> int:
     return most
 
 
-def test_the_stock_order_issues_gathers_in_another_order_than_they_are_read(planned: wb.Workbench) -> None:
+def test_the_stock_order_issues_gathers_in_another_order_than_that_of_their_readers(planned: wb.Workbench) -> None:
     stock = overlap(planned, {})
     assert stock.order.inversions > 0
     assert stock.order.without_compute > stock.order.collectives // 3

@@ -90,7 +90,7 @@ def test_comparing_runs_from_before_drift_was_recorded_gives_no_verdict_but_a_wa
     assert any("run a was recorded before" in warning for warning in found.warnings)
 
 
-def test_a_comparison_states_that_it_was_not_interleaved(tmp_path: Path) -> None:
+def test_a_comparison_states_that_the_runs_were_not_interleaved(tmp_path: Path) -> None:
     found = compare_runs(
         recorded(tmp_path / "a", around(1.0)), recorded(tmp_path / "b", around(1.1), yardstick_s=51e-6)
     )

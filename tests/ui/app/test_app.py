@@ -559,7 +559,7 @@ def test_live_values_at_the_predicted_peak_lead_to_nodes_of_the_graph(app, bench
     assert all(row["id"] in app.graph.data["strings"] for row in shown["rows"] if row["id"])
 
 
-def test_live_values_at_the_predicted_peak_add_up_to_it(app, bench):
+def test_the_bytes_of_live_values_at_the_predicted_peak_add_up_to_the_peak(app, bench):
     plan = bench.plan
     peak = plan.timeline.peak_statement
     alive = plan.graph.values.storage[alive_storages(plan.graph, peak)]

@@ -67,7 +67,7 @@ def test_a_planned_program_shows_a_command_for_another_machine_and_no_button(tmp
     app.close()
 
 
-def test_the_hint_for_a_users_planned_program_opens_it_on_a_machine_with_a_gpu():
+def test_the_hint_for_a_users_planned_program_opens_the_program_on_a_machine_with_a_gpu():
     bench = wb.open(torch.nn.Linear(4, 4), torch.ones(2, 4), device="planned", executor="torch")
     assert "workbench.open(model, *inputs, device='cuda', config='Linear.choices.py').run()" in why_not_run(
         bench.program

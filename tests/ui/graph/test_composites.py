@@ -68,7 +68,7 @@ def test_two_statements_from_one_program_statement_stay_two_rows() -> None:
     assert not compute(graph, sites, composites=True).nodes.parts.any()
 
 
-def test_each_statement_is_a_row_if_collectives_can_move_between_them() -> None:
+def test_each_statement_is_a_row_if_collectives_can_move_between_statements() -> None:
     graph, sites = program(collective=True)
     assert not compute(graph, sites, composites=True).nodes.parts.any()
 
@@ -102,7 +102,7 @@ def app():
 
 
 @pytest.mark.slow
-def test_the_inspector_lists_the_statements_of_a_composite_and_opens_it(app):
+def test_the_inspector_lists_the_statements_of_a_composite_and_opens_the_composite(app):
     view = app.graph
     shown = view.shown
     names = {id: node for id, node in shown.node_of.items() if view.composite_of(id) is not None}

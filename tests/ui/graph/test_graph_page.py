@@ -178,7 +178,7 @@ def test_a_double_click_on_an_arc_requests_the_next_option_once(mount):
     assert len(messages(page)) == 1, "a double click on a statement must choose nothing"
 
 
-def test_two_clicks_on_different_arcs_request_nothing_if_the_graph_moves_between_them(mount):
+def test_two_clicks_on_different_arcs_request_nothing_if_the_graph_moves_between_the_clicks(mount):
     page = mount()
     at = point(page, SITE)
     page.mouse.click(**at)
@@ -334,7 +334,7 @@ def test_a_right_click_opens_a_menu_and_its_items_choose_unfold_and_select(mount
 
 
 @pytest.mark.parametrize("key", ["ContextMenu", "Shift+F10"])
-def test_keys_open_the_menu_of_the_selection_move_in_it_and_choose(mount, key: str):
+def test_keys_open_the_menu_of_the_selection_move_in_the_menu_and_choose(mount, key: str):
     page = mount()
     canvas = page.locator("canvas").first
     canvas.press(key)
@@ -552,7 +552,7 @@ def test_another_plan_moves_neither_the_graph_nor_the_current_match(mount):
     assert found(page) == "2 of 2"
 
 
-def test_wheel_and_drag_move_the_graph_and_fit_shows_all_of_it(mount):
+def test_wheel_and_drag_move_the_graph_and_fit_shows_the_whole_graph(mount):
     page = mount(30, unfolded=("layers",))
     page.locator("canvas").first.focus()
     page.mouse.move(400, 400)

@@ -71,7 +71,7 @@ def test_the_path_to_the_selected_statement_is_sent(app):
     assert any(row["kind"] == "statement" and row["id"] == ids[hidden.statement] for row in sent(app).values())
 
 
-def test_the_counts_of_a_part_equal_the_choices_that_it_makes(app):
+def test_each_count_in_the_outline_equals_the_number_of_choices_that_an_option_makes(app):
     bench = app.bench
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})
