@@ -91,8 +91,8 @@ class Accuracy:
         are exempt. If some kernel differs, errors up to `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` are
         allowed.
     unstable : bool
-        Whether an error against double precision exceeds the data type's tolerance. Such an error is allowed only if
-        eager PyTorch's own error is similarly large.
+        Whether an error against double precision exceeds the data type's tolerance, but is allowed. It is allowed if
+        eager PyTorch's own error is similarly large, or if every bit equals the references' bits.
     is_saved : bool
         Whether unmodified Thunder's results come from an earlier run of the program.
     why : str
@@ -128,7 +128,8 @@ class Accuracy:
     def words(self) -> str:
         """Sentence for the user that says whether the results are bitwise equal to unmodified Thunder's.
 
-        If bitwise equality is not required, the sentence states the reason and the tolerance.
+        If bitwise equality is not required, the sentence states the reason and the tolerance. If unmodified Thunder is
+        not the reference, the sentence names the reference and the reason. Empty if the kernels are not known.
         """
         if self.why and self.bitwise is None:
             return f"compared with {self.against}, because {self.why}{self._instability}"
@@ -282,7 +283,7 @@ class Stepper:
         return outputs
 
     def baseline_bytes(self) -> int:
-        """Return the bytes of parameters, buffers and inputs; each storage counts once."""
+        """Return the bytes of parameters, buffers, inputs and the state of optimizers; each storage counts once."""
         state = [*self.parameters.values(), *self.buffers.values()]
         if self.takes_steps:
             # This includes the state that the program's optimizer made in its first step.
@@ -595,7 +596,8 @@ def _describe_fault(
 ) -> str:
     """Describe the tensor in which unmodified Thunder is wrong; empty if Thunder is not known to be wrong.
 
-    Thunder is wrong if its results differ from eager PyTorch's while the recorded results equal eager PyTorch's.
+    Thunder is wrong if a result differs from eager PyTorch's by more than the tolerance, while all recorded results are
+    within the tolerance.
     """
     held_to = partial(compare_tensors, expected=eager, reference_name="eager", own_errors=own_errors, least=least)
     off = _farthest_tensor(held_to(reference.recorded))

@@ -28,7 +28,7 @@ class GraphedStepper(Stepper):
     Raises
     ------
     RunError
-        If no CUDA device is attached, or the program does something that cannot be captured, such as waiting for the
+        If the program is not on a CUDA device, or does something that cannot be captured, such as waiting for the
         device.
     """
 

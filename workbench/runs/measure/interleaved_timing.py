@@ -52,7 +52,8 @@ class MedianEstimate:
     Attributes
     ----------
     median, low, high : float
-        The median, and the ends of its 95 % interval (bootstrap, percentile).
+        The median, and the ends of its 95 % interval (bootstrap, percentile). With fewer than `LEAST_SAMPLES` samples,
+        the interval is the range of the samples.
     samples : int
     """
 
@@ -142,6 +143,7 @@ def estimate(samples: Sequence[float]) -> MedianEstimate:
 def ratio(numerator: Sequence[float], denominator: Sequence[float], *, paired: bool = False) -> MedianEstimate:
     """Return the ratio of the median of `numerator` to the median of `denominator`, with its interval.
 
+    With fewer than `LEAST_SAMPLES` samples, the interval contains the ratios of all pairs of samples.
     Parameters
     ----------
     numerator, denominator : sequence of float
@@ -177,7 +179,8 @@ def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
 def noise(yardsticks_s: Sequence[float]) -> float:
     """Return the variation of the machine's speed.
 
-    The variation is half the interquartile range of the yardstick's times, divided by the median of these times.
+    The variation is half the interquartile range of the yardstick's times, divided by the median of these times. It is
+    0 without times.
     """
     if not len(yardsticks_s):
         return 0.0
@@ -203,7 +206,7 @@ class LoadWatch:
         return time.perf_counter(), busy_s - time.process_time()
 
     def busy_cores(self) -> float:
-        """Return the number of cores that other processes have used since this object was made."""
+        """Return how many cores other processes have used on average since this object was made."""
         begun_s, before_s = self._begun
         time.sleep(max(0.0, self.LEAST_S - (time.perf_counter() - begun_s)))
         now_s, busy_s = self._read_load()

@@ -48,6 +48,8 @@ def machine_by_name(name: str, ranks: int = 1) -> Machine:
     ------
     ConfigError
         If no machine has that name.
+    DeviceError
+        If the name is `THIS_GPU` and no GPU is attached.
     """
     check_machine(name)
     if name == THIS_CPU:

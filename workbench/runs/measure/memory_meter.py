@@ -333,7 +333,7 @@ class Allocation:
         Indices, among the step's memory events, of the allocation and of its free. If it was not freed, `end` is the
         number of events.
     outlives_statement : bool
-        Whether the memory was still allocated when the statement ended.
+        Whether the memory was still allocated when the statement ended; False if no statement allocated it.
     """
 
     address: int
@@ -385,7 +385,10 @@ def allocations(
 def alive_at_peak(
     changes: Sequence[MemoryEvent], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> tuple[float, list[Allocation]]:
-    """Return the time of a step's peak in nanoseconds, and the allocations that were live then, largest first."""
+    """Return the time of a step's peak in nanoseconds, and the allocations that were live then, largest first.
+
+    If the step allocates nothing, the time is infinite and the list is empty.
+    """
     live = most = 0
     peak = -1
     for index, change in enumerate(changes):

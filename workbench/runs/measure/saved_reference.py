@@ -58,9 +58,10 @@ class Reference:
 class SavedReferences:
     """The stored references of one run's program.
 
-    A stored reference is used only if all of these are equal: the files from which the run builds its program; the
-    imported source files that are not part of installed packages; versions and number of threads; the machine's
-    processor and GPU; the settings that the caller gives; and each bit of eager PyTorch's results.
+    A stored reference is used only if all of these are equal: the program's spec, and the files from which the run
+    builds the program; the imported source files that are not part of installed packages; versions and number of
+    threads; the processor's kind, vector instructions and number of cores; the name of the GPU; the settings that the
+    caller gives; and each bit of eager PyTorch's results.
 
     Parameters
     ----------

@@ -228,7 +228,7 @@ def measure(
 
 
 class UnsteadyError(ProgramError):
-    """Each call of the program runs different statements, so no statement can be timed twice."""
+    """A step of the program ran other statements than the step before, so no statement can be timed twice."""
 
 
 def _unsteady(stepper: Stepper) -> str:
