@@ -135,7 +135,8 @@ class Worth:
     def ranked(self, most: int = 10) -> Gains:
         """Return the best single choices, sorted by peak memory, then by saved bytes, then by step time.
 
-        If there are more than `_MOST_WEIGHED` choices, only the choices for the largest storages are evaluated.
+        Choices whose effect needs a plan are left out. If there are more than `_MOST_WEIGHED` choices, only the choices
+        for the largest storages are evaluated.
 
         Parameters
         ----------

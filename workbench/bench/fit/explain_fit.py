@@ -47,7 +47,10 @@ class Explanation:
         self._point, self._chooser, self._site_of, self._memory, self._fuses = point, chooser, site_of, memory, fuses
 
     def reasons(self) -> tuple[UnsavedStorage, ...]:
-        """Return the storages that are not saved, with their effects. The first adds the most time."""
+        """Return the storages that are not saved, with their effects.
+
+        The storage that takes the most time to recompute or offload comes first.
+        """
         return tuple(sorted(self._unsaved(), key=lambda chosen: (-chosen.seconds, -chosen.bytes)))
 
     def _unsaved(self) -> Iterator[UnsavedStorage]:
@@ -82,7 +85,10 @@ class Explanation:
         return None
 
     def best_to_release(self) -> NextChoice | None:
-        """Find the storage that costs the least time per byte of peak memory if it is recomputed or offloaded, too."""
+        """Find the storage that costs the least time per byte of peak memory if it is recomputed or offloaded, too.
+
+        Return None if none of the tried storages lowers the peak memory.
+        """
         at = int(np.argmax(self._memory(self._point.options).peaks))
         steps = [self._step(*tried) for tried in self._chooser.helpful_choices(self._point, at)[:_TIGHTER]]
         lower = [step for step in steps if step.peak_bytes < 0]

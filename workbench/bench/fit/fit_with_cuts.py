@@ -376,8 +376,9 @@ def fit(
 
 
 def _fit_reserved(among: FitterWithCuts, limit_bytes: int) -> Fit:
-    """Search with offloading and without offloading. Return the fastest result within a limit on reserved memory.
+    """Return the fastest result within a limit on reserved memory.
 
+    If recomputation and offloading are allowed, search also without offloading.
     A storage that is reloaded from the host gets a block of the stream that copies. Only reloaded storages can use such
     a block. Offloading may therefore raise the reserved memory although it lowers the peak memory.
     """
