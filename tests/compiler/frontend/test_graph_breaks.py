@@ -324,7 +324,7 @@ def test_a_run_covers_all_parts(tmp_path: Path) -> None:
     assert 0 < document["coverage"]["step"] <= 1
     assert document["coverage"]["peak"] == pytest.approx(1, rel=0.01)
     assert re.search(
-        r"coverage +\d+ % of the step is in planned parts \(measured\); \d+ % of the measured peak", repr(speaks)
+        r"coverage +\d+ % of the step is in planned parts \(measured\); the predicted peak is \d+ %", repr(speaks)
     )
     app = PartsApp(speaks)
     try:

@@ -155,7 +155,7 @@ def test_a_step_consists_of_its_loss_and_its_optimizer(bench: PartsBench) -> Non
     assert bench.capture_reason == "a training step is split at its backward"
 
 
-def test_opening_a_step_does_not_run_it() -> None:
+def test_opening_a_step_does_not_run_the_step() -> None:
     own = trained(momentum)
     before = copy.deepcopy(own.model.state_dict())
     workbench.open(own.step, *batch(0))
@@ -164,7 +164,7 @@ def test_opening_a_step_does_not_run_it() -> None:
     assert all(parameter.grad is None for parameter in own.model.parameters())
 
 
-def test_the_step_method_of_an_optimizer_has_compiled_code_only_while_a_step_uses_it() -> None:
+def test_an_optimizers_method_has_compiled_code_only_while_a_training_step_uses_the_method() -> None:
     """Dynamo compiles a method only a limited number of times, so compiled code must not stay on this method."""
     code = inspect.unwrap(torch.optim.SGD.step).__code__
     torch._dynamo.eval_frame.reset_code(code)
@@ -248,7 +248,7 @@ def test_a_step_is_compared_with_unmodified_thunder_and_eager(bench: PartsBench)
     assert not accuracy.check_first_step(recorded, build, capture="parts").ok
 
 
-def test_a_backward_without_an_optimizer_is_still_refused() -> None:
+def test_a_backward_without_an_optimizer_is_refused() -> None:
     model = trained(adamw).model
 
     def differentiates(x: torch.Tensor) -> torch.Tensor:

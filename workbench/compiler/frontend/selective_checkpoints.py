@@ -18,7 +18,9 @@ from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext,
 from workbench.interop.torch_private import SAC_IGNORED_OPS, TorchDispatchMode, _CachingTorchDispatchMode
 from workbench.interop.torch_private import _pytree as pytree
 
-CONTEXTS = "context_fn of torch.utils.checkpoint returns other contexts than create_selective_checkpoint_contexts"
+CONTEXTS = (
+    "context_fn of torch.utils.checkpoint returns contexts that do not come from create_selective_checkpoint_contexts"
+)
 """Reason why a checkpoint is refused if its contexts do not come from a policy."""
 
 _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, True)
@@ -29,7 +31,7 @@ _RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE
 def _errors_of_the_user() -> Iterator[None]:
     """In this context, replace an error of the user's functions by an error that names ``context_fn``.
 
-    Without the name, the message would blame an operator that Thunder does not support.
+    Without this name in the error, the message to the user would blame an operator that Thunder does not support.
     """
     try:
         yield
@@ -61,7 +63,7 @@ class _PolicyMode(TorchDispatchMode):
 
 
 class _PolicyInterpreter(fx.Interpreter):
-    """Runs a region, and finds the nodes whose results share a storage with results that the policy saves."""
+    """Runs a region, and finds each node during which the policy saves a result in the storage of the node's result."""
 
     def __init__(self, region: fx.GraphModule, asking: _PolicyMode) -> None:
         super().__init__(region, garbage_collect_values=False)

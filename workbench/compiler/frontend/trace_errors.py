@@ -161,7 +161,7 @@ _CAUSES = (
         "correct the context_fn of the checkpoint, which eager PyTorch calls, too",
     ),
     (
-        r"other contexts than create_selective_checkpoint_contexts",
+        r"contexts that do not come from create_selective_checkpoint_contexts",
         "pass context_fn=functools.partial(create_selective_checkpoint_contexts, policy), or omit context_fn=",
     ),
     (

@@ -39,7 +39,7 @@ class Numbering:
         phases: list[list[tuple[int, int]]] = []
         for one, other in sorted(pairs):
             first = phases[-1][0] if phases else (0, 0)
-            # A phase is a sequence of numbers, such as those of the backward. In a phase, all numbers of one layer
+            # A phase is a group of pairs, such as the pairs of the backward. In a phase, all numbers of one layer
             # precede all numbers of the other layer, and all pairs have the same difference.
             if first[1] - first[0] == other - one and min(one, other) < max(first):
                 phases[-1].append((one, other))

@@ -48,7 +48,10 @@ def origin_of(bsym: BoundSymbol) -> int:
 
 
 def is_statement(bsym: BoundSymbol) -> bool:
-    """Return whether a bound symbol computes values, and is not an unpacking, `return`, `del` or comment."""
+    """Return whether a bound symbol is a statement of the program.
+
+    Thunder's unpackings, `return`, `del`, comments and `clear_mutable_collection` are not.
+    """
     return bsym.sym.id not in _NO_STATEMENT and bsym.sym.name != "clear_mutable_collection"
 
 
@@ -73,7 +76,7 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
 
     def with_tag(bsym: BoundSymbol, tag: OriginTag) -> BoundSymbol:
         made = bsym.from_bsym(tags=bsym.tags | {tag}, subsymbols=[with_tag(sub, tag) for sub in bsym.subsymbols])
-        # The copy shares the structure, because the structure does not depend on tags.
+        # The copy shares the statement's `Structure`, because this cache does not depend on tags.
         made.__dict__[STRUCTURE] = structure_of(bsym)
         return made
 
@@ -175,10 +178,10 @@ class ValuePlace(NamedTuple):
     of: str
     """Name of the argument from which the value is made, if the value has no origin."""
     rest: str
-    """Rest of the id: the symbol and number of the statement, then the index of the output.
-
-    Symbol and number are omitted for the first forward statement that has the same symbol as its origin. Index 0 is
-    omitted.
+    """Rest of the id: the symbol of the statement, the count of earlier statements with this symbol and origin, and the
+    index of the output.
+    Symbol and count are omitted for the first forward statement that has the same symbol as its origin. Count 0 and
+    index 0 are omitted.
     """
 
     def id(self, origins: tuple[Origin, ...]) -> str:
@@ -187,7 +190,7 @@ class ValuePlace(NamedTuple):
 
 
 def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, ValuePlace]:
-    """Return, by name of a value, the parts of the value's stable id.
+    """Map the name of each value to the parts of the value's stable id.
 
     If a value has no origin, such as a gathered parameter, its id begins with the argument from which it is made.
     """
