@@ -220,10 +220,10 @@ def html_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def place_text(source: str, calls: int) -> str:
-    """Return where a part of a program is in the source, and how often it runs in a step, unless it runs once.
+    """Return the beginning of a line about a part of a program: its place in the source, and its number of calls.
 
-    With 0 calls, the part runs in the first step alone. The text is the beginning of a line. The file is shown without
-    its folder.
+    The number is the number of calls in a step. It is left out if it is 1. With 0 calls, the part runs in the first
+    step alone. The file is shown without its folder.
 
     Examples
     --------
@@ -235,8 +235,8 @@ def place_text(source: str, calls: int) -> str:
 
 
 _CHOSEN_WIDTH = 100
-"""Largest number of characters of choices in a line. With more characters, the line would break in a notebook that is
-1440 pixels wide.
+"""Largest number of characters that `chosen_text` fills with choices. With more characters, the line would break in a
+notebook that is 1440 pixels wide.
 """
 
 
@@ -261,7 +261,7 @@ def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
     'proven equal to the stock plan, by the rule: bucket'
     """
     if fault:
-        return f"equal to the stock plan, which differs from Thunder's trace: {fault}"
+        return f"not proven: the plan equals the stock plan, which differs from Thunder's trace: {fault}"
     if not proven:
         return "not proven yet"
     by = f", by the rule{'s' if len(rules) > 1 else ''}: {', '.join(rules)}" if rules else ""
@@ -275,11 +275,14 @@ def with_stock_difference(nbytes: int, stock_bytes: int) -> str:
 
 
 def coverage_words(coverage: Mapping[str, float | None] | None) -> str:
-    """Return which share of a step is in the planned parts of a program, in words; empty if it was not measured."""
+    """Return which shares of a step and of its measured peak the plans of a program's parts cover, in words.
+
+    Empty if the shares were not measured.
+    """
     if not coverage:
         return ""
     peak = coverage["peak"]
-    predicted = f"; {100 * peak:.0f} % of the measured peak is predicted" if peak is not None else ""
+    predicted = f"; the predicted peak is {100 * peak:.0f} % of the measured peak" if peak is not None else ""
     return f"{100 * (coverage['step'] or 0):.0f} % of the step is in planned parts (measured){predicted}"
 
 

@@ -1,4 +1,7 @@
-"""Use the runs panel in a real JupyterLab: list and cancel the run of a busy kernel. Windows share one long poll."""
+"""Use the runs panel in a real JupyterLab: list and cancel the run of a busy kernel.
+
+All windows of one browser share one long poll.
+"""
 
 from __future__ import annotations
 

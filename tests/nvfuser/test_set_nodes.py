@@ -79,16 +79,20 @@ def planned(case: str, policy: str, fences: str) -> Workbench:
 
 
 def sets(bench: Workbench, policy: str | None = None) -> int:
-    """Return the number of `set` nodes in the plan's fusions, as planned or under a policy that is not checked."""
+    """Return the number of `set` nodes in the plan's fusions.
+
+    The fusions follow the plan's own policies. If `policy` is given, they follow `policy` for every copy instead, even
+    where it gives wrong results.
+    """
     return sum(count_sets(fusion, policy) for fusion in fusions(bench))
 
 
 def outputs(math: str) -> set[str]:
-    """Return the values that a fusion definition writes to memory, from the text of its math."""
+    """Return the values that a fusion writes to memory, from the text that nvFuser's `print_math` prints for it."""
     return set(math.partition("Outputs:")[2].partition("%kernel_math")[0].split())
 
 
-# Columns: case, option for fences, number of fusions, and number of sets under each unchecked policy.
+# Columns: case, option for fences, number of fusions, and number of sets under each policy for every copy.
 TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
     ("add", "keep", 1, (1, 0, 0, 0)),
     ("add, cast", "keep", 1, (1, 0, 0, 0)),
@@ -98,8 +102,8 @@ TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
     ("batch norm that counts its batches", "drop", 2, (3, 0, 0, 0)),
     ("two destinations", "drop", 1, (2, 0, 0, 1)),
     ("return and copy", "drop", 1, (1, 0, 0, 1)),
-    # PyTorch runs the clone, so the fusion copies one of its inputs into another. For such a copy, nvFuser itself
-    # inserts a set.
+    # PyTorch runs the program's clone, so the fusion copies one of its inputs into another. For such a copy, nvFuser
+    # itself inserts a set.
     ("swap", "drop", 1, (2, 2, 2, 2)),
     ("chain", "drop", 1, (2, 0, 0, 1)),
     ("copy of a cast to the same type", "drop", 1, (1, 1, 1, 1)),
@@ -205,7 +209,7 @@ def test_policies_of_two_programs_do_not_mix() -> None:
 
 
 @pytest.mark.slow
-def test_sharing_fusions_leaves_the_policy_of_each_copy_unchanged() -> None:
+def test_shared_fusions_keep_a_policy_that_is_chosen_for_a_single_copy() -> None:
     bench = opened("Adam, 3 parameters")
     bench.choose({"copies.policy": "always", "copies.fences": "keep", "sharing.identical": "shared"})
     changed = next(site for site in bench.sites("copies") if "never" in site.options and ":" in site.id)
@@ -226,7 +230,7 @@ def test_a_refusal_by_nvfuser_is_reported_in_one_line_and_prints_nothing(capfd: 
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_config_keeps_the_choice_of_an_option_that_a_setting_makes_other_than_the_default() -> None:
+def test_a_config_keeps_a_choice_of_the_stock_option_if_a_setting_selects_another() -> None:
     bench = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     (site,) = [site for site in bench.sites("copies") if site.default == "always" and not site.is_setting]
     choices = {"copies.policy": "never", site.id: "always"}

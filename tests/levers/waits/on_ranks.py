@@ -1,4 +1,4 @@
-"""Train small modules on ranks of a CPU; report the distance from training with eager PyTorch.
+"""Train small modules on ranks of a CPU. Report how far their parameters are from those trained with eager PyTorch.
 
 ``python on_ranks.py FOLDER RANKS CASE…`` forks the ranks. A case has a module, a parallel mode and choices. The ranks
 form a process group through a file in FOLDER, and each rank writes its results into FOLDER.
@@ -114,7 +114,9 @@ CASES = {
     "ddp, tied, by Dynamo": Case(Tied, "ddp", {"waits.bucket": "1MiB"}, capture="dynamo"),
     "tensor, by Dynamo": Case(Split, "tensor", ORDER, capture="dynamo"),
 }
-"""Cases by name. The batch norm in `Normed` uses statistics of its rank's batch, as the copies in `expected` do."""
+"""Cases by name. On each rank, the batch norm in `Normed` uses the statistics of the rank's own batch. Each copy in
+`expected` does so, too.
+"""
 
 
 IN_TEST = (
@@ -181,7 +183,10 @@ def difference(full: Tensor, mine: Tensor, rank: int) -> float:
 
 
 def error(case: Case, rank: int) -> float:
-    """Train the module of a case. Return the largest difference from `expected`, relative to the largest update."""
+    """Train the module of a case. Return the largest difference of a parameter from `expected`.
+
+    The difference is a share of the largest change of a parameter over all steps.
+    """
     import workbench as wb
 
     torch.manual_seed(7)
