@@ -1,4 +1,4 @@
-"""Put programs on devices: check a device, seed a factory's draws, and copy a user's objects to another device."""
+"""Put programs on devices: check a device, seed random numbers, and copy a user's objects to another device."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_device(device: str) -> str:
 
 
 def torch_device(device: str) -> str:
-    """Return the torch device for a program's device. The name of a torch device is returned unchanged."""
+    """Return the torch device for a program's device: ``cuda:0`` for ``cuda`` and ``planned``, else `device` itself."""
     return "cuda:0" if device in ("cuda", "planned") else device
 
 
@@ -83,8 +83,8 @@ def restored_random_states() -> Iterator[None]:
 def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:
     """Return `objects` (any nesting) with all tensors on `device`; the same objects if all tensors are already there.
 
-    With `copied`, always return copies. Modules and closures are copied, not moved. Copies of tensors that share memory
-    share memory, too. Under `FakeTensorMode`, the copies are fake.
+    With `copied`, and under `FakeTensorMode`, always return copies. Modules and closures are copied, not moved. Copies
+    of tensors that share memory share memory, too. Under `FakeTensorMode`, the copies are fake.
     """
     target = torch.device(device)
     fake = _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None
