@@ -144,6 +144,7 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float], *, paired: b
     """Return the ratio of the median of `numerator` to the median of `denominator`, with its interval.
 
     With fewer than `LEAST_SAMPLES` samples, the interval contains the ratios of all pairs of samples.
+
     Parameters
     ----------
     numerator, denominator : sequence of float
