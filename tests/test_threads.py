@@ -64,7 +64,7 @@ def bench() -> Workbench:
     return workbench.open("residual_chain", layers=2, grad=True, device="cpu", executor="torch")
 
 
-def test_a_refused_choice_does_not_deadlock_with_a_newer_waiting_one(
+def test_a_refused_choice_does_not_deadlock_with_a_newer_waiting_choice(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The refused choice's thread needs the current plan, which is not cached any more, while a newer choice waits."""

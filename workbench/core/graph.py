@@ -340,7 +340,7 @@ class Blocks:
 
 @functools.lru_cache(maxsize=8)
 def index_of_names(names: tuple[str, ...]) -> dict[str, int]:
-    """Return the index of each name, by name. The result is cached, because reordered graphs have the same names."""
+    """Map each name to its index. The result is cached, because reordered graphs have the same names."""
     return {name: index for index, name in enumerate(names)}
 
 

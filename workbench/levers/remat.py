@@ -157,7 +157,7 @@ def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequ
 
 
 def _rows_of(graph: Graph | None) -> dict[str, list[int]]:
-    """Return, by name of a fusion, the rows of the fusions with this name."""
+    """Map the name of a fusion to the rows of the fusions with this name."""
     rows: dict[str, list[int]] = {}
     if graph is not None:
         for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist():

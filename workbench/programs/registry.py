@@ -104,7 +104,7 @@ def _stand_in(name: str) -> Callable[..., Any]:
 
 
 def _stand_ins() -> dict[str, Callable[..., Any]]:
-    """Return, by name, a function with the parameters and docstring of each factory.
+    """Map the name of each factory to a function with the factory's parameters and docstring.
 
     The factories are defined in the files of `builtin/`, or registered in this process by `program`.
     """

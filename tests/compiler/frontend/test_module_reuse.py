@@ -69,7 +69,7 @@ def as_data(whole: WholeGraph) -> list[Any]:
 
 
 def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> dict[str, int]:
-    """Assert that the graph with reuse equals the graph without. Return, by class, how many modules reused a trace."""
+    """Assert that the graph with reuse equals the graph without. Map each class to its number of reused traces."""
     found = whole_graph(model, args, kwargs or {})
     torch._dynamo.reset()
     with mock.patch.object(dynamo, "trace_modules_once", each_traced):

@@ -84,7 +84,7 @@ def test_quantiles_between_elements_equal_eager(interpolation: str) -> None:
     same(lambda x: torch.quantile(x, 0.35, 1, interpolation=interpolation), x.requires_grad_())
 
 
-def test_after_opening_torch_compile_still_checks_values() -> None:
+def test_torch_compile_still_checks_values_after_a_program_was_opened() -> None:
     workbench.open(LOSSES["a mean"], torch.randn(4, 6, requires_grad=True), device="cpu", executor="torch")
     with pytest.raises(Exception, match="data-dependent"):
         torch.compile(LOSSES["a mean"], backend="eager", fullgraph=True)(torch.randn(4, 6))

@@ -442,7 +442,7 @@ class LimitedProgram:
     # Solving.
 
     def _freed_bytes(self, position: int) -> dict[int, float]:
-        """Return, by column, the bytes that the column frees at a position if its value is 1."""
+        """Map each column to the bytes that it frees at a position if its value is 1."""
         base = self._base
         here = np.flatnonzero((base.piece_starts <= position) & (position < base.piece_ends))
         entries = dict(zip(base.piece_columns[here].tolist(), base.piece_sizes[here].tolist(), strict=True))

@@ -173,7 +173,7 @@ class Presence:
         return found
 
     def presence_of(self, options: Mapping[int, str]) -> dict[int, Present]:
-        """Return, by storage that is not saved, the first position at which a recomputation reads the storage.
+        """Map each storage that is not saved to the first position at which a recomputation reads the storage.
 
         A storage is included only if this position is before the first ordinary statement of the backward that reads
         the storage.

@@ -57,7 +57,7 @@ def _top(graph: Graph) -> list[int]:
 
 
 def _makers(graph: Graph) -> dict[int, int]:
-    """Return, by value, the row of the first statement that outputs the value.
+    """Map each value to the row of the first statement that outputs the value.
 
     Members of fusions, arguments and returns do not count.
     """

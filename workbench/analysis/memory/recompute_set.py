@@ -124,7 +124,7 @@ class Recomputer:
         self._readers = self._backward_readers()
 
     def _backward_readers(self) -> dict[int, list[int]]:
-        """Return, by storage, the statements of the backward that read the storage's saved values."""
+        """Map each storage to the statements of the backward that read the storage's saved values."""
         saved = set(self.saved.tolist())
         found: dict[int, list[int]] = {}
         for row in np.flatnonzero(self.backward & (self.graph.statements.kind != Kind.GET_GRAD)).tolist():
@@ -157,7 +157,7 @@ class Recomputer:
         return self._readers.get(storage, [])
 
     def first_readers(self, storage: int) -> dict[int, int]:
-        """Return, by saved value of a storage, the first statement of the backward that reads the value."""
+        """Map each saved value of a storage to the first statement of the backward that reads the value."""
         found: dict[int, int] = {}
         for row in self.readers_of(storage):
             for value in self._inputs[row]:

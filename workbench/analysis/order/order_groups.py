@@ -11,7 +11,7 @@ _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
 def recomputed_by_layer(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
-    """Return, by layer, the statements of the backward that recompute statements of the layer.
+    """Map each layer to the statements of the backward that recompute statements of the layer.
 
     Statements outside of layers are listed under their module, or under ``program`` if they have no module.
     """

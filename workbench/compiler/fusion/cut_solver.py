@@ -67,7 +67,7 @@ class Network:
         return alone | near_sink, alone | near_source
 
     def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
-        """Return the first variable of zero capacity on each path from `starts`, and all variables before it."""
+        """Return the first variable of zero capacity on each path from `starts`, and all variables before these."""
         queue = list(starts)
         seen = set(queue)
         stopped = set()

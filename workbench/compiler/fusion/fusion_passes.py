@@ -420,7 +420,7 @@ class MemoizedPasses:
 
 
 def _count_reads(bsyms: Iterable[BoundSymbol]) -> Counter[str]:
-    """Return, by name, how often statements read a value."""
+    """Map the name of each value to the number of times that statements read the value."""
     reading = [
         b for b in bsyms if b.sym.id is not prims.PrimIDs.COMMENT and b.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL
     ]

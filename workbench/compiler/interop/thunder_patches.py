@@ -152,7 +152,7 @@ def trace_for_plan() -> Iterator[None]:
 
 
 def argument_layouts() -> Mapping[str, torch.Tensor]:
-    """Return, by name of each argument of the current graph, a fake tensor with the layout of the argument.
+    """Map the name of each argument of the current graph to a fake tensor with the layout of the argument.
 
     A kernel's allocations depend on the layouts of its arguments, and Thunder's proxies contain no layouts. The result
     is empty if each argument is contiguous and fills a storage of its own, or if a layout is not strided. It is also

@@ -83,7 +83,7 @@ class TraceExpander:
         }
 
     def _pairs_of(self, layer: int) -> dict[str, str]:
-        """Return the names of values in `layer`, by the corresponding names in the layer before the gap."""
+        """Map the names of values in the layer before the gap to the corresponding names in `layer`."""
         run = self._run
         pairs = dict(zip(run.private[self._here], run.private[layer], strict=True))
         for one, other in zip(run.layers[self._here], run.layers[layer], strict=True):
@@ -367,7 +367,7 @@ def _only_one(error: KeyError) -> str:
 
 
 def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
-    """Return, by name of a value, the index of the layer that makes the value; -1 if no layer makes it."""
+    """Map the name of each value to the index of the layer that makes the value; -1 if no layer makes it."""
     home: dict[str, int] = {}
     for part, bsym in zip(parts, trace.bound_symbols, strict=True):
         if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:

@@ -175,7 +175,7 @@ class LayerPartition:
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
-    """Return, by name of a value, the `identity` of the statements that read it. The `return` does not count."""
+    """Map the name of each value to the `identity` of the statements that read it. The `return` does not count."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for bsym in program.bound_symbols:
         if bsym.sym.id is not PrimIDs.RETURN:
@@ -221,7 +221,7 @@ def _containers(
 
 
 def _homes(layers: Sequence[Sequence[Any]]) -> Mapping[str, tuple[int, int]]:
-    """Return, by name of each value that a layer makes, the layer's index and the value's position in the layer."""
+    """Map the name of each value that a layer makes to the layer's index and the value's position in the layer."""
     return {
         out.name: (at, place)
         for at, layer in enumerate(layers)

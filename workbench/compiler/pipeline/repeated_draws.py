@@ -16,7 +16,7 @@ from workbench.compiler.trace.stable_ids import origin_of
 
 
 def draw_differences(context: LeverContext, outcome: LeverOutcome) -> dict[str, list[BoundSymbol]]:
-    """Return, by name of a correction, the statements whose draws the correction changes.
+    """Map the name of each correction to the statements whose draws the correction changes.
 
     Parameters
     ----------

@@ -92,7 +92,8 @@ class Plan:
     unmatched : tuple of str
         Ids of choices without a site in this program.
     warnings : tuple of str
-        Messages about wrong results that unmodified Thunder and this plan compute. Each message names the cause.
+        Messages about results of this plan that differ from eager PyTorch's, also without choices. Each message names
+        the cause.
     corrections : tuple of Correction
         Differences from the plan of unmodified Thunder, with the affected lines; see `docs/reference/corrections.md`.
     ranks : int
@@ -175,7 +176,7 @@ class Plan:
 
     @cached_property
     def site_of(self) -> Mapping[str, Site]:
-        """Sites by id."""
+        """Maps the id of each site to the site."""
         return {site.id: site for site in self.sites}
 
     @property

@@ -273,6 +273,11 @@ def plan_of_edited_split(
         The forward and backward traces after the edit.
     begun : float
         The `time.perf_counter` at the start of planning.
+
+    Raises
+    ------
+    PlanError
+        If a trace reads undefined values.
     """
     forward, backward = split
     validate(forward, backward)

@@ -152,7 +152,7 @@ def _is_transfer(name: str) -> bool:
 
 
 def _find_depth(conditions: Conditions, sequence: int, _: Known) -> Figures:
-    """Find, by planning, the largest depth whose predicted peak fits in memory. Then run this depth."""
+    """Plan several depths to find the largest depth whose predicted peak fits in memory. Then run this depth."""
     peaks = {
         (layers, batch): _bench(conditions, layers, sequence, batch).plan.peak_bytes
         for layers in (1, 2)
