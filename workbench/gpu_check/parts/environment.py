@@ -16,7 +16,10 @@ from workbench.gpu_check.parts.check_part import WRONG, CheckStep, Conditions, F
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield steps that check installed packages, the GPUs, whether nvFuser's definitions build, and a small run."""
+    """Yield steps that list installed packages and GPUs, and that plan a program for nvFuser.
+
+    Except in a rehearsal, a last step runs a small program.
+    """
     yield CheckStep("installed", lambda _: _check_installed(), first=True)
     yield CheckStep("devices", lambda _: _devices(conditions), first=True)
     yield CheckStep("nvFuser builds", lambda _: _builds(conditions), first=True)

@@ -26,7 +26,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """
     if not (_ROOT / "tests").is_dir():
         yield CheckStep(
-            "tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"}, first=True
+            "tests", lambda _: {"tests": None, "reason": "the tests are not installed; use a checkout"}, first=True
         )
         return
     names = collect_tests()
@@ -70,7 +70,7 @@ def run_all() -> Figures:
     """
     names = _marked_files() if (_ROOT / "tests").is_dir() else []
     if not names:
-        raise RunError("no test is marked gpu; the test suite comes with a checkout")
+        raise RunError("no test marked gpu is installed; use a checkout")
     return _outcome("-m", "gpu", *names)
 
 

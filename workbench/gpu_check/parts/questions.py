@@ -100,7 +100,7 @@ def _of_question(conditions: Conditions, id: str, act: Callable[[Known], Figures
 
 
 def written(question: int, machine: str) -> dict[str, dict[str, float]]:
-    """Return the figures that were predicted for a machine before any measurement, by subject.
+    """Map each subject to the figures that were predicted for a machine before any measurement.
 
     The result is empty without a checkout, or if nothing was predicted for this machine.
     """
@@ -119,7 +119,7 @@ def _rows(machine: str) -> list[dict[str, str]]:
 
 
 def written_choices(question: int, machine: str) -> dict[str, dict[str, str]]:
-    """Return the choices that belong to predictions for a machine, by subject; empty without a checkout."""
+    """Map each subject to the choices that belong to predictions for a machine; empty without a checkout."""
     found: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
     return found.get(str(question), {}).get(machine, {})
 
