@@ -1,4 +1,4 @@
-"""Compile time by stage: `Recorder` logs a compilation's events; `attribute` divides the compile time among stages."""
+"""Find the compile time of each stage: `Recorder` logs a compilation's events, and `attribute` divides the time."""
 
 from __future__ import annotations
 

@@ -54,6 +54,8 @@ def call(
 ) -> None:
     """Call an observer. Log its exceptions instead of raising them, so that a broken view affects nothing else.
 
+    A `KeyboardInterrupt` in the main thread is raised, because it comes from the user.
+
     Parameters
     ----------
     callback : callable

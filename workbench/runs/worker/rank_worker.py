@@ -149,7 +149,10 @@ class _Ranks:
         return dataclasses.replace(options, seed=options.seed + self._data, threads=options.threads or share)
 
     def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
-        """Return a builder of this rank's program: all ranks have the same parameters, and each has its own inputs."""
+        """Return a builder of this rank's program. All ranks have the same parameters.
+
+        Each rank has its own inputs, except under tensor parallelism.
+        """
         device, seed = str(self._device), self._asked.program["seed"]
 
         def build_own() -> Parts:
@@ -176,7 +179,8 @@ class _Ranks:
     def agree_options(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
         """Return the options with the same number of samples on all ranks, because each step needs all ranks.
 
-        The slowest rank determines the number. The samples have no time limit.
+        The slowest rank determines the number. The samples have no time limit. If too few steps fit into the time for
+        samples, statements are not timed.
         """
         import torch
         import torch.distributed as dist
