@@ -43,7 +43,8 @@ class History:
     def make(self, choices: Mapping[str, str], by_hand: Collection[str] = (), found: Collection[str] = ()) -> None:
         """If `choices` differ from the current choices, append them as the new current state.
 
-        States after the current one are dropped first.
+        States after the current one are dropped first. If `choices` equal the current choices, only their attribution
+        to the user or to a search changes.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ class PlanDiff:
 
 
 class Effects(dict[str, Effect]):
-    """Effects by option, shown as a table."""
+    """Maps each option of a site to its effect. It is shown as a table."""
 
     def __repr__(self) -> str:
         return text_table([(option, ", ".join(map(" ".join, change_rows(effect)))) for option, effect in self.items()])
@@ -106,7 +106,10 @@ def diff(old_plan: Plan, new_plan: Plan, machine: Machine = H100) -> PlanDiff:
 
 
 def newly_held(old_plan: Plan, new_plan: Plan) -> tuple[AliveValue, ...]:
-    """Return the storages alive at the peak of the new plan but not at the peak of the old plan, largest first."""
+    """Return the values alive at the peak of the new plan but not at the peak of the old plan, largest first.
+
+    Arguments are left out.
+    """
     old, at = old_plan.graph, old_plan.timeline.peak_statement
     storages = set() if at < 0 else {*old.values.storage[alive_storages(old, at)].tolist()}
     names = zip(old.values.name, old.values.storage.tolist(), strict=True)

@@ -123,7 +123,7 @@ class Planner:
         return made
 
     def split_by_fit(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the choices that fit the program; and, by site, the reason why each other choice does not fit.
+        """Return the choices that fit the program, and a map from the site of each other choice to the reason.
 
         Choices of default options fit, but are left out, as in `Workbench.choices`.
         """
