@@ -290,7 +290,7 @@ def _private_arguments(
     home: Mapping[str, tuple[int, int]],
     readers: Mapping[str, list[int]],
 ) -> dict[str, str]:
-    """Return the arguments that only `next_layer` reads, by the corresponding arguments that only `layer` reads.
+    """Map the arguments that only `layer` reads to the corresponding arguments that only `next_layer` reads.
 
     Raises
     ------

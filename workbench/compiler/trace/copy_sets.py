@@ -51,7 +51,7 @@ _skipped: ContextVar[frozenset[tuple[str, str]]] = ContextVar("copies without a 
 
 
 def leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """Yield the primitives in statements, in order."""
+    """Yield the innermost subsymbols of statements, in order. A `copy_` counts as innermost."""
     for bsym in bsyms:
         if bsym.subsymbols and bsym.sym.id is not prims.PrimIDs.COPY_:
             yield from leaves(bsym.subsymbols)
