@@ -84,7 +84,7 @@ def test_every_copy_policy_is_right_with_and_without_fences(name: str, fences: s
 
 
 def unchecked(name: str) -> tuple[replays.ReplayResult, replays.Eager]:
-    """Replay a step whose copies have no `set` nodes, also where the workbench inserts one because it is needed."""
+    """Replay a step whose copies have no `set` nodes, even where the workbench inserts a node that is needed."""
     bench, known = opened(name)
     before = bench._history.at
     bench.choose({"copies.fences": "drop"})

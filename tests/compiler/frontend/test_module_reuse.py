@@ -69,7 +69,7 @@ def as_data(whole: WholeGraph) -> list[Any]:
 
 
 def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> dict[str, int]:
-    """Assert that the graph with reuse equals the graph without. Map each class to its number of reused traces."""
+    """Assert that the graph with reuse equals the graph without. Return how many traces each class reused."""
     found = whole_graph(model, args, kwargs or {})
     torch._dynamo.reset()
     with mock.patch.object(dynamo, "trace_modules_once", each_traced):
@@ -217,7 +217,7 @@ class Stack(nn.Module):
 
 
 def given_to(stack: nn.Module) -> dict[str, int]:
-    """Capture a stack that is called with a mask. Return how many layers reused a trace, by class.
+    """Capture a stack that is called with a mask. Return how many layers of each class reused a trace.
 
     The first layer's trace cannot be reused, because Dynamo meets the mask in this layer for the first time.
     """

@@ -54,9 +54,10 @@ def regathered(programs: ModuleType) -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory, programs: ModuleType) -> list[dict[str, float | str]]:
-    """Run the cases on two ranks. Return a dict for each rank: by case, the distance from eager PyTorch or a traceback.
+    """Run the cases on two ranks. Return a dict for each rank, which maps a case to the result of `on_ranks.error`.
 
-    The Hypothesis profile `ci` runs only the cases in `IN_TEST`.
+    If a rank failed in a case, the dict has a traceback instead. The Hypothesis profile `ci` runs only the cases in
+    `IN_TEST`.
     """
     folder = tmp_path_factory.mktemp("ranks")
     names = list(programs.CASES)
