@@ -125,8 +125,9 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.locator(".wb-alive tr.wb-can").first.click()
     lab.wait_until(lambda: graph(lab, "state().selected").startswith(("t:", "f:")))
 
+    lab.page.locator(".wb-export-more").click()
     lab.page.get_by_role("textbox", name="File to export to").fill("/no/such/folder/x.py")
-    press(lab, "Export")
+    press(lab, "Export to /no/such/folder/x.py")
     lab.page.wait_for_selector(".wb-error")
     assert "/no/such/folder" in lab.page.locator(".wb-error").inner_text()
 

@@ -88,8 +88,9 @@ def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> No
     lab.wait_until(lambda: lab.kernel_eval("print(bench.runs[-1].state)") == "cancelled")
     lab.wait_until(lambda: "Cancelled" in live(lab))
 
+    lab.page.get_by_role("button", name="What the file is for").click()
     lab.page.get_by_role("textbox", name="File to export to").fill("chosen.py")
-    press(lab, "Export")
+    press(lab, "Export to chosen.py")
     lab.wait_until(lambda: (lab.folder / "chosen.py").exists())
     told = subprocess.run([sys.executable, "-c", REPLAY], cwd=lab.folder, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr

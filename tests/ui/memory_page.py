@@ -9,6 +9,7 @@ from typing import Any
 from playwright.sync_api import Page
 
 from tests.ui.page import page as page_text
+from workbench.ui.tabs.fit_tab import CurvePlot
 from workbench.ui.tabs.memory_tab import MemoryTab
 from workbench.ui.widgets.plotting import LIBRARY
 
@@ -16,7 +17,7 @@ from workbench.ui.widgets.plotting import LIBRARY
 class Shown:
     """A page with the Memory tab, and a stand-in for the kernel that answers the page's requests."""
 
-    def __init__(self, page: Page, tab: MemoryTab, folder: Path) -> None:
+    def __init__(self, page: Page, tab: MemoryTab | CurvePlot, folder: Path) -> None:
         self.page, self.tab = page, tab
         self.sent_bytes: list[int] = []
         answers: list[Any] = []

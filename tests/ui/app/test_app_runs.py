@@ -11,6 +11,7 @@ import torch
 from typer.main import get_command
 
 import workbench as wb
+from tests.needs import needs_nvfuser
 from tests.runs.sweep.test_compare import around, recorded
 from tests.runs.test_run_observers import live
 from tests.ui.apps import figure, legal, look, strip, until
@@ -316,9 +317,25 @@ def test_the_census_names_every_fusion_once(tmp_path, monkeypatch):
     members = [member["name"] for group in content["groups"] for member in group["members"]]
     assert len(members) == len(set(members)) == bench.plan.census.count
     assert len(content["groups"]) == bench.plan.census.unique
-    assert all(member["id"] in app.graph.data["strings"] for group in content["groups"] for member in group["members"])
     app.graph.selected = content["groups"][0]["members"][0]["id"]
     assert app.inspector.content["eyebrow"].startswith("fusion")
+    app.close()
+
+
+@pytest.mark.parametrize("executor", ["torchcompile", pytest.param("nvfuser", marks=needs_nvfuser)])
+def test_a_click_on_a_fusion_of_a_folded_layer_shows_this_fusion(executor: str):
+    app = App(wb.open("llama", device="planned", layers=6, executor=executor))
+    look(app, "Fusions")
+    names = [member["name"] for group in app.fusions.content["groups"] for member in group["members"]]
+    hidden = [name for name in names if f"f:{name}" not in app.graph.shown.node_of]
+    assert hidden
+    for name in (hidden[0], hidden[-1]):
+        members = [member for group in app.fusions.content["groups"] for member in group["members"]]
+        id = next(member["id"] for member in members if member["name"] == name)
+        app.fusions._on_message({"type": "unveil", "id": id})
+        assert app.inspector.content["title"] == name
+        assert app.graph.selected == id
+    assert any(section.count > 1 for section in app.graph.shown.layout.sections), "a click unfolds only one layer"
     app.close()
 
 

@@ -15,21 +15,28 @@ from workbench.ui.controls.messages import app_name, header_words, size_words
 
 def test_the_header_names_sizes_dtype_device_and_machine():
     planned = wb.open("mlp", device="planned", layers=3, executor="torch")
-    assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for H100"
+    assert header_words(planned)[0] == "3 layers, input 32×64, fp32 · planned for H100"
     planned.machine = "A100"
-    assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for A100"
+    assert header_words(planned)[0] == "3 layers, input 32×64, fp32 · planned for A100"
     model = torch.nn.Linear(8, 4).bfloat16()
     own = wb.open(model, torch.randn(3, 8, dtype=torch.bfloat16), device="cpu", executor="torch")
-    assert header_words(own) == "input 3×8, bf16 · CPU"
+    assert header_words(own) == ["input 3×8, bf16 · CPU", "input 3×8 · CPU"]
+
+
+def test_shorter_forms_of_the_header_keep_the_first_size_and_the_machine():
+    planned = wb.open("mlp", device="planned", layers=3, executor="torch")
+    assert header_words(planned)[1:] == ["3 layers, fp32 · planned for H100", "3 layers, fp32 · H100", "3 layers · H100"]
+    lengths = [len(words) for words in header_words(planned)]
+    assert lengths == sorted(lengths, reverse=True)
 
 
 def test_the_header_follows_the_machine():
     bench = wb.open("mlp", device="planned", executor="torch")
     app = App(bench)
     assert app.controls.content["executor"] == "torch"
-    assert "planned for H100" in app.controls.content["place"]
+    assert "planned for H100" in app.controls.content["place"][0]
     bench.machine = "A100"
-    assert "planned for A100" in app.controls.content["place"]
+    assert "planned for A100" in app.controls.content["place"][0]
     app.close()
 
 

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 import workbench
 from tests.browser.chromium import find_chromium
 from tests.ui.apps import legal
 from tests.ui.memory_page import Shown
 from workbench.ui.controls.figure_strip import Baseline
+from workbench.ui.tabs.fit_tab import CurvePlot
 from workbench.ui.tabs.memory_tab import MemoryTab
 from workbench.ui.widgets.plotting import DARK
 
@@ -28,17 +29,22 @@ CURVE = "measured over time"
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
     tab = MemoryTab()
     run = SimpleNamespace(statement_peak_bytes=[], timeline=(TIMES_S, LIVE))
     tab.show(bench.plan, Baseline("stock", None), run)  # type: ignore[arg-type]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 960, "height": 500})
-        page.set_default_timeout(30_000)
-        yield Shown(page, tab, tmp_path_factory.mktemp("memory"))
-        browser.close()
+    page = browser.new_page(viewport={"width": 960, "height": 500})
+    page.set_default_timeout(30_000)
+    yield Shown(page, tab, tmp_path_factory.mktemp("memory"))
 
 
 def within(start_ms: float, end_ms: float) -> list[list[float]]:
@@ -182,3 +188,41 @@ def test_of_two_themes_in_a_row_the_last_is_drawn(shown: Shown) -> None:
         [dark.plot, shown.tab.plot],
     )
     assert drawn == [1, DARK["predicted"]]
+
+
+def test_the_label_of_the_peak_is_above_all_curves(shown: Shown) -> None:
+    content = shown.tab.content
+    (top,), end = content["sources"]["peak"]["top"], content["set"]["bytes"]["end"]
+    assert max(LIVE) <= top
+    assert content["sources"]["peak"]["y"][0] <= top
+    # The label has at least 20 pixels above the highest curve, also in a plot whose frame is only 85 pixels high.
+    assert (end - top) / end * 85 >= 20
+
+
+def test_nothing_stays_of_the_name_of_an_axis_when_a_plot_becomes_low(browser: Browser, tmp_path: Path) -> None:
+    page = browser.new_page(viewport={"width": 960, "height": 500})
+    plot = CurvePlot(lambda _source, _index: None)
+    plot.show([], (1 << 24, 0.05), [], "H100", 1 << 24)
+    Shown(page, plot, tmp_path)
+    above_the_axis = page.evaluate(
+        """async () => {
+          const view = document.querySelector("#view"), tab = document.createElement("div");
+          tab.className = "widget-tab-contents";
+          tab.style.cssText = "height: 156px; --wb-full: 1; overflow: hidden";
+          view.parentElement.append(tab);
+          tab.append(view);
+          view.style.width = "700px";
+          const [root] = [...Bokeh.index.roots];
+          while (root.model.height > 150) await new Promise(requestAnimationFrame);
+          await new Promise((next) => setTimeout(next, 500));
+          const found = [];
+          for (const canvas of root.canvas_view.el.shadowRoot.querySelectorAll("canvas")) {
+            // No number of the axis is so close to the upper edge.
+            const drawn = canvas.getContext("2d").getImageData(0, 0, 40, 4).data;
+            found.push(drawn.filter((value, at) => at % 4 === 3 && value > 0).length);
+          }
+          return [root.model.document.get_model_by_name("step axis").axis_label, ...found];
+        }"""
+    )
+    page.close()
+    assert above_the_axis == [None, 0, 0]

@@ -135,7 +135,7 @@ def test_figures_are_not_cut_in_a_small_window(mount, width: int):
 
 
 def test_each_button_is_visible_in_a_small_window_with_an_open_file_browser(mount):
-    page = mount("controls", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
+    page = mount("controls", {"program": "llama", "place": ["2 layers · CPU"], "ranks": 1}, 137)
     for part in page.locator(".wb-bar :is(button, input)").all():
         assert part.evaluate("el => el.getBoundingClientRect().right") <= 137, part.inner_text()
 
@@ -150,7 +150,7 @@ def test_a_statements_name_and_source_line_are_not_cut_if_they_fit(mount):
 @pytest.mark.parametrize("width", [CELL, 848, 592, 440])
 @pytest.mark.parametrize("program", ["llama", "fsdp_llama", "LlamaForCausalLM", "Qwen2VLForConditionalGeneration"])
 def test_the_header_is_one_line_at_each_width(mount, program: str, width: int):
-    content = {"program": program, "place": "planned, torchcompile_aten executor", "ranks": 1}
+    content = {"program": program, "place": ["planned, torchcompile_aten executor"], "ranks": 1}
     page = mount("controls", content, width)
     bar = page.locator(".wb-bar:not(.wb-ranks)")
     assert bar.bounding_box()["height"] <= 40
@@ -158,7 +158,7 @@ def test_the_header_is_one_line_at_each_width(mount, program: str, width: int):
         """all => all.map((el) => el.getBoundingClientRect())
             .map(({ left, right, top, bottom }) => [left, right, (top + bottom) / 2])"""
     )
-    assert len(parts) == 11
+    assert len(parts) == 10
     assert all(abs(middle - parts[0][2]) <= 2 for _, _, middle in parts[1:])
     assert all(left >= before - 0.5 for (_, before, _), (left, _, _) in itertools.pairwise(parts)), "buttons overlap"
     assert parts[-1][1] <= width
@@ -167,6 +167,24 @@ def test_the_header_is_one_line_at_each_width(mount, program: str, width: int):
         assert button.evaluate("el => el.offsetWidth >= 24 && el.offsetHeight >= 24")
     for name in ("Compile & run", "Cancel", "Undo", "Redo", "Export", "Open in a tab", "Full screen"):
         assert bar.get_by_role("button", name=name).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (CELL, "32 layers, input 2×4096, bf16 · planned for H100"),  # a window of 1440 pixels
+        (848, "32 layers, bf16 · planned for H100"),  # a window of 1280 pixels
+        (468, "32 layers, bf16 · H100"),  # a window of 900 pixels
+    ],
+)
+def test_the_header_shows_the_longest_words_that_fit(mount, width: int, shown: str):
+    whole = "32 layers, input 2×4096, bf16 · planned for H100"
+    place = [whole, "32 layers, bf16 · planned for H100", "32 layers, bf16 · H100", "32 layers · H100"]
+    page = mount("controls", {"program": "llama", "executor": "nvfuser", "place": place, "ranks": 1}, width)
+    words = page.locator(".wb-program > .wb-muted")
+    assert words.inner_text() == shown
+    assert words.evaluate("el => el.scrollWidth <= el.clientWidth")
+    assert whole in page.locator(".wb-program").get_attribute("title")
 
 
 @pytest.mark.parametrize("width", [CELL, 1012, 840, 764, 632, 372])

@@ -243,6 +243,7 @@ class App:
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
             "preview": lambda: self.preview.point(message),
             "go": lambda: self.graph.reveal(message["id"]),
+            "unveil": lambda: self.graph.unveil(message["id"]),
             "unfold": lambda: self.graph.fold(self.graph.selected),
             "code": lambda: self._in_background(
                 "reading the code", lambda: self._selection.show_code(message["fusion"])
@@ -504,7 +505,7 @@ class App:
         run = self._runs.measured
         # Fusions of different plans may have equal names. Use a run's compile times only for the run's own plan.
         seconds = self.compile.compiled_s if self._runs.has_choices(run) and run is self._runs.latest else {}
-        self.fusions.show_plan(self.graph.shown_ids(), seconds)
+        self.fusions.show_plan(self.graph.own_ids(), seconds)
 
     def _show_times(self) -> None:
         plan, clocked = self.bench.plan, self._runs.clocked

@@ -32,7 +32,7 @@ class Controls(Panel):
     """The buttons, and the state of the app that they and the status line show.
 
     The keys of `content` are ``program place executor cannot_run can_undo can_redo in_turns message run ranks machine
-    machines busy``.
+    machines busy``. ``place`` has texts about the program; the page shows the first that fits.
 
     Attributes
     ----------

@@ -87,8 +87,11 @@ def app_name(program: Program) -> str:
     return ", ".join([program.name, *size_words(program)])
 
 
-def header_words(bench: Workbench) -> str:
-    """Describe the sizes, data type, device and machine of a bench, for the header."""
+def header_words(bench: Workbench) -> list[str]:
+    """Describe the sizes, data type, device and machine of a bench, for the header.
+
+    The first text has all of these. The others are shorter forms for narrow windows, the shortest last.
+    """
     program, values = bench.program, bench.plan.graph.values
     arguments = np.flatnonzero(values.flags & ValueFlag.ARGUMENT != 0).tolist()
     of_dtype: Counter[str] = Counter()
@@ -98,10 +101,20 @@ def header_words(bench: Workbench) -> str:
             of_dtype[values.dtype[value]] += int(values.bytes[value])
         if not values.flags[value] & ValueFlag.REQUIRES_GRAD and values.shape[value]:
             inputs.append(human_shape(values.shape[value]))
-    sizes = [*size_words(program), *(f"input {shape}" for shape in dict.fromkeys(inputs[:_MOST_INPUTS]))]
-    sizes += [_SHORT_DTYPES[dtype] for dtype, _ in of_dtype.most_common(1)]
-    place = {"planned": f"planned for {bench.machine.name}", "cuda": f"GPU, {bench.machine.name}'s rates"}
-    return " · ".join([", ".join(sizes), place.get(program.device, program.device.upper())])
+    settings, shapes = size_words(program), [f"input {shape}" for shape in dict.fromkeys(inputs[:_MOST_INPUTS])]
+    dtypes = [_SHORT_DTYPES[dtype] for dtype, _ in of_dtype.most_common(1)]
+    machine, device = bench.machine.name, program.device.upper()
+    place = {"planned": f"planned for {machine}", "cuda": f"GPU, {machine}'s rates"}.get(program.device, device)
+    short = {"planned": machine, "cuda": "GPU"}.get(program.device, device)
+    leading = (settings or shapes)[:1]
+    forms = [
+        ([*settings, *shapes, *dtypes], place),
+        ([*settings, *dtypes] if settings else [*shapes, *dtypes], place),
+        ([*leading, *dtypes], place),
+        ([*leading, *dtypes], short),
+        (leading, short),
+    ]
+    return list(dict.fromkeys(" · ".join(filter(None, (", ".join(words), end))) for words, end in forms))
 
 
 def other_choices_in(path: str, program: Program, fingerprint: str) -> str:

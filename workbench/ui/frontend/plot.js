@@ -3,7 +3,7 @@
 import { h, humanBytes, isPlainKey, panel } from "./dom.js";
 
 const LEAST = 120; // least height of a plot, in pixels
-const ROOM = 260; // least height of a plot in which the peak is named above the curve, in pixels
+const ROOM = 260; // least height of a plot whose axes have names, in pixels
 const NARROW = 480; // width below which the legend is below the plot and not beside it, in pixels
 const SETTLED = 60; // time from the last change of the visible range to the request for its points, in milliseconds
 
@@ -63,12 +63,12 @@ function render({ model, el }) {
     const tabs = el.closest(".widget-tab-contents"), above = getComputedStyle(el.parentElement).flexDirection.startsWith("column");
     const room = (above ? el.clientHeight : tabs?.clientHeight - 14) - words.offsetHeight;
     const height = full ? Math.max(LEAST, room) : usual;
+    if (low !== height < ROOM) {
+      low = height < ROOM;
+      fill();
+    }
+    // Last, because only another height clears what was drawn outside of the frame, such as the name of an axis.
     if (plot.height !== height) plot.height = height;
-    // A low plot has no space for the peak's label above the curve, so its label is beside the peak.
-    if (low === height < ROOM) return;
-    low = height < ROOM;
-    shown?.get_model_by_name("peak label")?.setv({ text_baseline: low ? "middle" : "bottom", y_offset: low ? 0 : -8 });
-    fill();
   }
   let low = false;
   const words = h("div", { class: "wb-plot-key", hidden: true });

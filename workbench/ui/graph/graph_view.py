@@ -201,6 +201,10 @@ class GraphView(Answering):
         """Return the node id of each statement; see `DrawnGraph.statement_ids`."""
         return [] if self.shown is None else self.shown.statement_ids
 
+    def own_ids(self) -> list[str]:
+        """Return, for each statement, the id of its own node, which `unveil` shows; see `search_index.ids_of`."""
+        return [] if self.shown is None else ids_of(self.shown.graph, self.shown.layout, self.shown.node_ids)
+
     def peers(self, id: str) -> list[Site]:
         """Return all sites that a site's arc or mark stands for: the site and its counterparts in folded layers."""
         if self.shown is None:
@@ -335,10 +339,8 @@ class GraphView(Answering):
 
     def unveil(self, id: str) -> None:
         """Select a statement and scroll to it. If it is in a folded layer, or is a hidden view, show it first."""
-        if self.shown is None:
-            return
-        ids = ids_of(self.shown.graph, self.shown.layout, self.shown.node_ids)
-        if id not in ids:
+        ids = self.own_ids()
+        if self.shown is None or id not in ids:
             return
         row = ids.index(id)
         shown = self.shown if id in self.shown.node_of else self._open_around(self.shown, row)
@@ -355,6 +357,10 @@ class GraphView(Answering):
         """Unfold the layer of a statement, and show views if the statement is a view."""
         graph, layout = shown.graph, shown.layout
         origin = int(graph.statements.origin[row])
+        if origin < 0:
+            # A fusion is in the layer of its first member that has an origin.
+            inside = graph.statements.origin[graph.statements.parent == row]
+            origin = int(next(iter(inside[inside >= 0]), -1))
         layer = layer_of(graph.origins[origin].scope) if origin >= 0 else ""
         stem = layer.rpartition(".")[0] or layer
         if any(section.stem == stem and section.count > 1 for section in layout.sections):

@@ -175,7 +175,7 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
     ----------
     plan : Plan
     ids : sequence of str
-        For each statement of the plan's graph, the id of the node that shows it, or an empty string.
+        For each statement of the plan's graph, the id of its own node, even if the statement is in a folded layer.
     compiled_s : mapping of str to float
         Measured compile times in seconds, by the fusion's name, as far as they are known.
     """

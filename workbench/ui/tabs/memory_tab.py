@@ -46,11 +46,8 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
     from workbench.ui.controls.figure_strip import Baseline
 
-_HEADROOM = 1.6
-"""Height of the plot as a multiple of the peak, so that the peak's label has space above the curves."""
-
-_LOW_HEADROOM = 1.2
-"""The same for a low plot, in which the label is beside the peak."""
+_HEADROOM = 1.35
+"""Height of the plot as a multiple of the highest curve. The peak's label is above all curves and hides none."""
 
 _PIXELS = 1000
 """Width of the plot in pixels that is assumed for the first drawing."""
@@ -170,6 +167,7 @@ class MemoryTab(Panel):
             "peak": {
                 "x": [at_peak],
                 "y": [plan.peak_bytes],
+                "top": [top],
                 "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"],
             },
         }
@@ -180,7 +178,7 @@ class MemoryTab(Panel):
             },
             "statements": {"start": 0, "end": end},
             "statements axis": {"axis_label": f"{_STATEMENTS}{'; the measured curve is stretched' if other else ''}"},
-            "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
+            "peak label": {"text_align": "right" if late else "left", "x_offset": 4 if late else -4},
             "time": {"start": 0, "end": time_end},
             "time axis": {
                 "visible": len(times) > 0,
@@ -192,7 +190,7 @@ class MemoryTab(Panel):
             "measured over time legend": {"visible": len(times) > 0},
             "bytes": {"start": 0, "end": _HEADROOM * top},
         }
-        low = {"statements axis": {"axis_label": None}, "bytes": {"end": _LOW_HEADROOM * top}}
+        low = {"statements axis": {"axis_label": None}}
         sampled = {}
         for axis, edge in (("statements", end), ("time", time_end)):
             points, whole = self._points(axis, 0, edge, _PIXELS)
@@ -292,7 +290,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
             "start": "x y",
             "measured": "x y",
             "measured over time": "x y",
-            "peak": "x y label",
+            "peak": "x y top label",
         },
     )
     plot.extra_x_ranges = {"time": Range1d(name="time", start=0, end=1)}
@@ -355,7 +353,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         "x", "y", source=sources["peak"], size=9, line_width=2, fill_color=None, line_color=colors["predicted"]
     )
     label = plot.text(
-        "x", "y", "label", source=sources["peak"], y_offset=-8, text_font_size="12px", text_color=colors["predicted"]
+        "x", "top", "label", source=sources["peak"], y_offset=-6, text_font_size="12px", text_color=colors["predicted"]
     )
     label.glyph.update(
         name="peak label", background_fill_color=colors["paper"], background_fill_alpha=0.85, padding=(2, 2)

@@ -22,9 +22,10 @@ function render({ model, el }) {
   const cancel = button("Cancel", "■", "cancel", "Stop the run and everything it started");
   const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make the undone choice again (r)");
   const file = h("input", { type: "text", "aria-label": "File to export to", spellcheck: "false", value: model.get("file") });
-  const save = h("button", { title: "Write the choices as a Python file", onclick: () => box.write() }, face("Export", "⤓"));
-  file.addEventListener("keydown", (event) => { if (event.key === "Enter") save.click(); });
-  const box = exportBox(model, file);
+  const save = h("button", { onclick: () => box.write() }, face("Export", "⤓"));
+  const named = () => { save.title = `Write the choices to ${file.value.trim() || "a file"}; ▾ has other names and targets`; };
+  file.addEventListener("input", named);
+  const box = exportBox(model, file, named);
   const machine = h("select", { title: "Machine on which ranks are simulated", onchange: () => model.send({ type: "machine", name: machine.value }) });
   const limit = h("input", { type: "text", inputmode: "decimal", placeholder: "no limit", title: "Limit of the results in flight, in MiB; empty for no limit" });
   const search = h("button", { onclick: () => model.send({ type: "search", limit: limit.value.trim() }) });
@@ -35,7 +36,7 @@ function render({ model, el }) {
   const full = h("button", { title: "Show all of the app at once, on the whole screen (Escape ends it)", onclick: () => fullScreen() }, face("Full screen", "⤢"));
   el.replaceChildren(
     h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, inTurns, cancel), h("span", { class: "wb-group" }, undo, redo),
-      h("span", { class: "wb-group wb-export" }, file, save, box.opener), h("span", { class: "wb-group wb-shown" }, tab, full)),
+      h("span", { class: "wb-group wb-export" }, save, box.opener), h("span", { class: "wb-group wb-shown" }, tab, full)),
     ranks, box.el);
   el.dataset.app = model.get("app");
 
@@ -65,10 +66,22 @@ function render({ model, el }) {
     openTab();
   }
 
+  const place = h("span", { class: "wb-muted" });
+  /** Show the first of the texts about the program that fits, the whole text being the first. */
+  const fit = () => {
+    for (const words of model.get("content").place ?? []) {
+      place.textContent = words;
+      if (place.scrollWidth <= name.clientWidth) return;
+    }
+  };
+  const sizes = new ResizeObserver(fit);
+  sizes.observe(name);
+
   const draw = () => {
     const shown = model.get("content");
-    name.title = [shown.program, shown.place, shown.executor].filter(Boolean).join(", ");
-    name.replaceChildren(h("div", { class: "wb-name" }, h("strong", {}, shown.program ?? ""), h("span", { class: "wb-muted" }, shown.executor ?? "")), h("span", { class: "wb-muted" }, shown.place ?? ""));
+    name.title = [shown.program, shown.place?.[0], shown.executor].filter(Boolean).join(", ");
+    name.replaceChildren(h("div", { class: "wb-name" }, h("strong", {}, shown.program ?? ""), h("span", { class: "wb-muted" }, shown.executor ?? "")), place);
+    fit();
     run.disabled = Boolean(shown.cannot_run) || Boolean(shown.run?.busy);
     run.title = shown.cannot_run || "Compile and run in a process of its own, under the choices made";
     turns.checked = Boolean(shown.in_turns);
@@ -85,7 +98,7 @@ function render({ model, el }) {
   };
   const stops = [follow(model, ["content"], draw), follow(model, ["exported"], box.draw)];
   void askedFor();
-  return () => { for (const stop of stops) stop(); };
+  return () => { sizes.disconnect(); for (const stop of stops) stop(); };
 }
 
 export default { render };

@@ -4,8 +4,8 @@ import { h } from "../dom.js";
 
 const WAIT = 250; // milliseconds without typing before the file is shown again
 
-/** Return the button that opens the box, the box, the action of the button Export, and a function that redraws the box. @param {any} model @param {HTMLInputElement} file */
-export function exportBox(model, file) {
+/** Return the button that opens the box, the box, the action of the button Export, and a function that redraws the box. @param {any} model @param {HTMLInputElement} file @param {() => void} named Called when the box has given the file another name. */
+export function exportBox(model, file, named) {
   const targets = () => model.get("targets") ?? [];
   let target = "thunder", timer = 0, asked = "", answered = false;
   const chosen = () => targets().find((one) => one.target === target) ?? {};
@@ -14,7 +14,7 @@ export function exportBox(model, file) {
   const row = h("div", { class: "wb-targets", role: "group", "aria-label": "Targets" }, h("span", { class: "wb-muted" }, "For "));
   const about = h("p", { class: "wb-muted" }), body = h("div", { class: "wb-export-body" }), make = h("button", { class: "wb-primary", onclick: () => { write(); open(false); } });
   const el = h("div", { class: "wb-export-box", role: "dialog", "aria-label": "Export", hidden: true, tabindex: "-1" },
-    row, about, body, h("div", { class: "wb-export-end" }, make, h("button", { onclick: () => open(false) }, "Close")));
+    row, h("label", { class: "wb-check" }, "File ", file), about, body, h("div", { class: "wb-export-end" }, make, h("button", { onclick: () => open(false) }, "Close")));
 
   function ask() {
     asked = String(Math.random());
@@ -32,11 +32,13 @@ export function exportBox(model, file) {
     const usual = !file.value.trim() || file.value === chosen().file;
     target = next;
     if (usual) file.value = chosen().file;
+    named();
     row.querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", String(button.value === target)));
     about.textContent = chosen().about ?? "";
     ask();
   }
   row.append(...targets().map((one) => h("button", { value: one.target, onclick: () => aim(one.target) }, one.name)));
+  file.addEventListener("keydown", (event) => { if (event.key === "Enter" && !make.disabled) make.click(); });
   file.addEventListener("input", () => {
     clearTimeout(timer);
     if (!el.hidden) timer = window.setTimeout(ask, WAIT);
@@ -63,5 +65,6 @@ export function exportBox(model, file) {
       : !found.text ? []
       : [...leftOut(found), h("h4", {}, "The file"), h("pre", { tabindex: "0", "aria-label": "The file" }, found.text, found.more ? `\n… ${found.more} more lines` : "")]));
   }
+  named();
   return { opener, el, write, draw };
 }

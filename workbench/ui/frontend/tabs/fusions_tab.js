@@ -35,7 +35,7 @@ function render({ model, el }) {
     const compiled = groups.some((group) => group.compiled);
     const right = (text) => h("th", { class: "wb-right" }, text);
     const member = ({ id, name }) => h("button", {
-      class: `wb-link ${id === selected ? "wb-chosen" : ""}`, "data-fusion": id, onclick: () => model.send({ type: "go", id }), title: "show it in the graph",
+      class: `wb-link ${id === selected ? "wb-chosen" : ""}`, "data-fusion": id, onclick: () => model.send({ type: "unveil", id }), title: "show it in the graph",
     }, name);
     head.textContent = text ?? "";
     asking.hidden = !groups.length;
@@ -43,7 +43,7 @@ function render({ model, el }) {
       h("thead", {}, h("tr", {}, right("identical"), right("ops in each"), h("th", {}, "share of all fused ops"), h("th", {}, "where"), compiled && right("compiled in"), h("th", {}, "what it computes"), h("th", {}, "fusions"))),
       h("tbody", {}, groups.map((group, i) => {
         const whole = opened.has(group.members[0].id), shown = whole ? group.members : group.members.slice(0, MEMBERS), rest = group.members.length - shown.length;
-        return h("tr", { class: `wb-can ${group.members.some(({ id }) => id === selected) ? "wb-chosen" : ""}`, onclick: (event) => { if (!event.target.closest("button")) model.send({ type: "go", id: group.members[0].id }); } },
+        return h("tr", { class: `wb-can ${group.members.some(({ id }) => id === selected) ? "wb-chosen" : ""}`, onclick: (event) => { if (!event.target.closest("button")) model.send({ type: "unveil", id: group.members[0].id }); } },
           h("td", { class: "wb-right" }, h("strong", {}, group.count)), h("td", { class: "wb-right" }, group.size),
           h("td", {}, h("div", { class: "wb-share" }, h("div", { style: `width:${share(group)}%` })), h("span", { class: "wb-muted wb-share-text" }, `${share(group).toFixed(share(group) < 10 ? 1 : 0)} %`)),
           h("td", { class: "wb-nowrap" }, group.sides), compiled && h("td", { class: "wb-right" }, group.compiled),
