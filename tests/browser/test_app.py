@@ -272,8 +272,11 @@ def places(lab: Lab) -> list[dict[str, float]]:
 def test_a_choice_for_all_layers_is_exported_for_pytorch(lab: Lab) -> None:
     open_program(lab, "'mlp', device='cpu', executor='torch', layers=5")
 
-    # Three of the five layers are shown as one. One more click chooses for all five.
+    # Three of the five layers are shown as one. In the inspector, a click on a group of layers chooses for the group.
     click(lab, SITE)
+    lab.page.locator(".wb-groups").get_by_role("button", name="all 5 layers", exact=True).first.click()
+    lab.wait_until(lambda: lab.kernel_eval(CHOSEN) == "['recompute'] 5")
+    lab.kernel_eval("_ = bench.undo()")
     scopes = lab.page.get_by_role("group", name="What a choice applies to")
     scopes.get_by_role("button", name="all 5 layers").click()
     scopes.get_by_role("button", name="all 5 layers", pressed=True).wait_for()

@@ -198,6 +198,10 @@ class Copies(Lever):
         "out": "The copy runs by itself, between regions.",
         "keep": "The fence is kept. Fusions end there, so that memory with several names is written in order.",
         "drop": "The fence is dropped. Fusions may extend across it.",
+        copy_sets.ALWAYS: "Each in-place copy gets a set, as in unmodified Thunder.",
+        copy_sets.NEVER: "Only in-place copies that would be wrong without a set get one.",
+        copy_sets.DIRECT_ONLY: "In-place copies of an input of the fusion get a set.",
+        copy_sets.ALIAS_AWARE: "In-place copies of an input, a returned value or an already copied value get a set.",
     }
 
     def settings(self) -> tuple[Setting, ...]:
@@ -206,7 +210,7 @@ class Copies(Lever):
         return (
             Setting(
                 name="policy",
-                label="whether nvFuser puts a set before a copy that is also safe without it (stock: always)",
+                label="in-place copies that get a set: nvFuser first copies the value into a new one (stock: always)",
                 default=copy_sets.ALWAYS,
                 options=copy_sets.POLICIES,
                 applies=nvfuser,

@@ -285,6 +285,11 @@ def test_a_choice_applies_to_all_layers_also_to_layers_that_are_shown_apart():
     assert [row["name"] for row in option["groups"]] == ["all 5 layers", "layer 0", "layers 1–3", "layer 4"]
     effect = bench.effect(dict.fromkeys(every, "recompute"))
     assert option["groups"][0]["saved"]["text"] == f"−{human_bytes(-effect.saved_bytes)}"
+    # A click on a row of this table chooses the option in these layers.
+    app._on_inspector({"type": "choose_all", "choices": option["groups"][0]["choices"]})
+    settled(app)
+    assert bench.choices == dict.fromkeys(every, "recompute")
+    bench.undo()
     # One layer has the choice already. The choice for all layers includes this layer and the others.
     choose(app, every[2], "recompute")
     app._on_message({"type": "scope", "scope": "all"})

@@ -25,8 +25,9 @@ def test_the_header_names_sizes_dtype_device_and_machine():
 
 def test_shorter_forms_of_the_header_keep_the_first_size_and_the_machine():
     planned = wb.open("mlp", device="planned", layers=3, executor="torch")
-    assert header_words(planned)[1:] == ["3 layers, fp32 · planned for H100", "3 layers, fp32 · H100", "3 layers · H100"]
-    lengths = [len(words) for words in header_words(planned)]
+    whole, *shorter = header_words(planned)
+    assert shorter == ["3 layers, fp32 · planned for H100", "3 layers, fp32 · H100", "3 layers · H100"]
+    lengths = [len(words) for words in (whole, *shorter)]
     assert lengths == sorted(lengths, reverse=True)
 
 

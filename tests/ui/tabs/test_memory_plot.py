@@ -37,14 +37,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
     tab = MemoryTab()
     run = SimpleNamespace(statement_peak_bytes=[], timeline=(TIMES_S, LIVE))
     tab.show(bench.plan, Baseline("stock", None), run)  # type: ignore[arg-type]
     page = browser.new_page(viewport={"width": 960, "height": 500})
     page.set_default_timeout(30_000)
-    yield Shown(page, tab, tmp_path_factory.mktemp("memory"))
+    return Shown(page, tab, tmp_path_factory.mktemp("memory"))
 
 
 def within(start_ms: float, end_ms: float) -> list[list[float]]:

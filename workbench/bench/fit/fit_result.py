@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -232,7 +233,9 @@ class Fit:
         limit = "" if self.limits_reserved else f" ({stated})"
         counts = {o: sum(c.option == o for c in self.why) for o in (RECOMPUTE, OFFLOAD, SAVE)}
         made = ", ".join(f"{count} to {option}" for option, count in counts.items() if count) or "all saved"
-        at = f"; the peak is at {self.binding}" if self.binding else ""
+        # The line's number without its text, which is long.
+        place = self.binding.partition("  ")[0]
+        at = f"; the peak is at {place}" if place else ""
         lines = [
             f"Peak {human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)}{limit}, saved "
             f"{human_bytes(self.saved_bytes)}{at}",
@@ -249,7 +252,10 @@ class Fit:
             now, before = human_seconds(self.waiting_s), human_seconds(self.before_waiting_s)
             lines.append(f"compute waits {now} of a step for collectives or the host (before: {before}; simulated)")
         if self.held:
-            lines.append(f"alive at the peak: {'; '.join(self.held)}")
+            # Equal values are named once, and the line of the peak is not repeated.
+            named = Counter(one.removesuffix(f" {place}") for one in self.held)
+            alive = "; ".join(f"{count} × {one}" if count > 1 else one for one, count in named.items())
+            lines.append(f"alive at the peak: {alive}")
         return lines
 
     @property

@@ -203,6 +203,8 @@ class Selection:
                 if not self._questions.empty() or not current():
                     return
                 effect = self._bench.effect(choices)
-                by_layers.setdefault(site.id, {}).setdefault(option, []).append((name, effect))
+                by_layers.setdefault(site.id, {}).setdefault(option, []).append(
+                    inspector.EffectInLayers(name, choices, effect)
+                )
                 self._preview.learn(plan, choices, effect, "the inspector")
                 show()

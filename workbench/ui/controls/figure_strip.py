@@ -330,11 +330,14 @@ def _fusions(plan: Plan, start: Plan, baseline_name: str) -> list[dict[str, Any]
     if not plan.census.count:
         return [{"text": "0", "kind": "predicted"}]
     change = plan.census.unique - start.census.unique
+    compiled = _count(plan, start, "compilations", baseline_name)
+    if plan.counts["compilations"] > plan.census.unique:
+        compiled["tip"] = "equal fusions are compiled separately; the setting sharing.identical compiles them once"
     value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, baseline_name)
     return [
         value,
         # Leave out the baseline's name: the line has no space for it, and the figure before it has the name.
-        {**_count(plan, start, "compilations", baseline_name), "delta_vs": ""},
+        {**compiled, "delta_vs": ""},
         {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
     ]
 

@@ -42,8 +42,16 @@ def empty_content() -> dict[str, Any]:
     return {"hint": hint}
 
 
-type ByLayers = dict[str, dict[str, list[tuple[str, Effect]]]]
-"""Effects of a site's options in groups of layers, by site and option. Each group has a name."""
+class EffectInLayers(NamedTuple):
+    """The choices of an option in a group of layers, the group's name, and the effect of these choices."""
+
+    name: str
+    choices: Mapping[str, str]
+    effect: Effect
+
+
+type ByLayers = dict[str, dict[str, list[EffectInLayers]]]
+"""Effects of a site's options in groups of layers, by site and option."""
 
 
 class ScopeOfChoices(NamedTuple):
@@ -187,15 +195,16 @@ def _option(
     return {**shown, "figures": figures, "moved": moved, "more": max(0, len(effect.changed) - _MOST)}
 
 
-def _groups(by_layers: Sequence[tuple[str, Effect]]) -> dict[str, Any]:
+def _groups(by_layers: Sequence[EffectInLayers]) -> dict[str, Any]:
     """Return the rows of the table of an option's effects in groups of layers."""
     rows = [
         {
             "name": name,
+            "choices": dict(choices),
             "peak": _change("", effect.peak_bytes, human_bytes),
             "saved": _change("", effect.saved_bytes, human_bytes),
         }
-        for name, effect in by_layers
+        for name, choices, effect in by_layers
     ]
     return {"groups": rows} if rows else {}
 

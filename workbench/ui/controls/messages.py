@@ -219,5 +219,5 @@ def _changes(count: int, diff: PlanDiff, machine: str) -> str:
             changes.append(f"simulated on {machine} {' and '.join(simulated)}")
     others = len(diff.changed) - count
     if others > 0:
-        changes.append(f"{others} other choice{'s' * (others != 1)} followed")
+        changes.append(f"{others} other site{'s' * (others != 1)} changed too")
     return ", ".join(changes) if changes else "no figure changes"

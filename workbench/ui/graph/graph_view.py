@@ -246,7 +246,8 @@ class GraphView(Answering):
     def groups_of_layers(self, id: str, option: str) -> dict[str, dict[str, str]]:
         """Return the choices of an option in all layers, and in each group of layers that is shown as one.
 
-        Empty if the site's arc or mark stands for all layers, or if there are more than `MOST_GROUPS` groups.
+        Empty if the site's arc or mark stands for all layers. If there are more than `MOST_GROUPS` groups, only all
+        layers are returned.
         """
         every = self.everywhere(id)
         if len(every) <= len(self.peers(id)) or self.kind_of_peers(id) != "layers":
@@ -255,10 +256,9 @@ class GraphView(Answering):
         groups: dict[frozenset[str], list[str]] = {}
         for one in (site.id for site in every):
             groups.setdefault(frozenset(peer.id for peer in self.peers(one)), []).append(one)
-        if len(groups) > MOST_GROUPS:
-            return {}
         named = {f"all {len(every)} layers": [site.id for site in every]}
-        named |= {layers_named([number_of(one) for one in ids]): ids for ids in groups.values()}
+        if len(groups) <= MOST_GROUPS:
+            named |= {layers_named([number_of(one) for one in ids]): ids for ids in groups.values()}
         return {name: dict.fromkeys([id for id in ids if id in legal], option) for name, ids in named.items()}
 
     def groups(self) -> list[list[Site]]:

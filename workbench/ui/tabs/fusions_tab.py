@@ -207,9 +207,10 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
     )
     if census.count:
         compilations = plan.counts["compilations"]
+        why = ": equal fusions are compiled separately" if compilations > census.unique else ""
         head = (
-            f"{census.count} fusions, {census.unique} distinct: {census.forward_unique} in the forward, "
-            f"{census.backward_unique} in the backward; {compilations} compilation{'s' * (compilations != 1)}."
+            f"{census.unique} unique fusions of {census.count}: {census.forward_unique} in the forward, "
+            f"{census.backward_unique} in the backward. {compilations} compilation{'s' * (compilations != 1)}{why}."
         )
     return {"head": head, "groups": groups}
 

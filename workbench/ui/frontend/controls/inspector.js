@@ -18,9 +18,10 @@ function render({ model, el }) {
   const effect = (figures) => h("dl", { class: "wb-effect" }, figures.map(({ name, text, tone }) => [
     h("dt", {}, name), h("dd", { class: tone ? `wb-${tone}` : null }, text)]));
 
-  /** Return a table of an option's effects in each group of layers. */
-  const groups = (rows) => h("table", { class: "wb-groups" }, h("thead", {}, h("tr", {}, ["in", "peak, predicted", "saved"].map((name, i) => h("th", { class: i ? "wb-right" : null }, name)))),
-    h("tbody", {}, rows.map(({ name, ...cells }) => h("tr", {}, h("td", {}, name), [cells.peak, cells.saved].map(({ text, tone }) => h("td", { class: `wb-right ${tone ? `wb-${tone}` : ""}` }, text))))));
+  /** Return a table of the effects of an option in each group of layers, with buttons that choose the option there. */
+  const groups = (rows, /** @type {string} */ option) => h("table", { class: "wb-groups" }, h("thead", {}, h("tr", {}, ["in", "peak, predicted", "saved"].map((name, i) => h("th", { class: i ? "wb-right" : null }, name)))),
+    h("tbody", {}, rows.map(({ name, choices, ...cells }) => h("tr", {},
+      h("td", {}, h("button", { class: "wb-link", title: `Choose ${option} in ${name}`, "data-preview": JSON.stringify({ choices }), onclick: () => model.send({ type: "choose_all", choices }) }, name)), [cells.peak, cells.saved].map(({ text, tone }) => h("td", { class: `wb-right ${tone ? `wb-${tone}` : ""}` }, text))))));
 
   const option = (site, one) => h("div", { class: `wb-option ${one.current ? "wb-current" : ""}` },
     h("button", {
@@ -31,7 +32,7 @@ function render({ model, el }) {
     one.reason && h("div", { class: "wb-reason" }, one.reason),
     one.figures && effect(one.figures),
     one.why && h("div", { class: "wb-means wb-why" }, one.why),
-    one.groups && groups(one.groups),
+    one.groups && groups(one.groups, one.name),
     one.moved?.length > 0 && h("div", { class: "wb-moved" }, h("span", { class: "wb-muted" }, "also moves: "),
       one.moved.map((other, i) => [i ? ", " : "", link(other)]), one.more ? h("span", { class: "wb-muted" }, ` and ${one.more} more`) : ""),
     one.waiting && h("div", { class: "wb-muted" }, "computing…"));
