@@ -127,6 +127,16 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().dark"))
     lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
     lab.screenshot("tab-dark")
+    # A reload of the page keeps the tab, which still makes choices.
+    lab.page.evaluate("() => jupyterapp.commands.execute('docmanager:save-all')")
+    lab.page.reload()
+    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas", timeout=60_000)
+    lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
+    assert lab.page.locator(TAB).count() == 1
+    assert style(lab, site) == 1
+    lab.page.locator(TAB).get_by_role("button", name="Undo").click()
+    lab.wait_until(lambda: "Undid" in lab.page.locator(f"{TAB} .wb-message").inner_text())
+    notebook = lab.page.evaluate("() => [...jupyterapp.shell.widgets('main')].find(each => each.sessionContext).id")
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
     assert not [line for line in lab.console if "uncaught" in line or "Could not" in line]
     ended = "id => [...jupyterapp.shell.widgets('main')].find(each => each.id === id).sessionContext.shutdown()"

@@ -16,6 +16,23 @@ const PLACE = "thunder-workbench:place";
 /** Event of the app that opens a file that it has written. The handler calls `preventDefault` if it can; with `ask`, it does not open the file. */
 const OPEN = "thunder-workbench:open-file";
 const WIDGET = "application/vnd.jupyter.widget-view+json";
+/** Entry of the page's session storage with the open tabs. It outlives a reload of the page. */
+const KEPT = "thunder-workbench:tabs";
+
+/** An app that has a tab, and the path of its notebook. */
+interface Kept {
+  app: string;
+  name: string;
+  path: string;
+}
+
+function kept(): Kept[] {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEPT) ?? "[]") as Kept[];
+  } catch {
+    return []; // the page may not use storage
+  }
+}
 
 /** An app that a notebook shows: the id of its widget's model, and the program's name. */
 interface Shown {
@@ -27,12 +44,14 @@ interface Shown {
 export class Tabs {
   private readonly open = new Map<string, MainAreaWidget<Panel>>();
   private readonly origins = new Map<string, NotebookPanel>();
+  private readonly names = new Map<string, string>();
 
   constructor(
     private readonly shell: JupyterFrontEnd.IShell,
     private readonly notebooks: INotebookTracker,
     openFile: (path: string) => void,
   ) {
+    const before = kept();
     document.addEventListener(OPEN, (event) => {
       const { path, ask } = (event as CustomEvent<{ path: string; ask: boolean }>).detail, node = event.target as Node;
       const app = [...this.open].find(([, tab]) => tab.node.contains(node))?.[0];
@@ -50,10 +69,12 @@ export class Tabs {
       void this.show(app, name, notebook);
     });
     // ipywidgets sets `jupyter-widgets-disconnected` when a kernel restarts. Set this class also when a kernel is shut down.
-    const watch = (panel: NotebookPanel) =>
+    const watch = (panel: NotebookPanel) => {
       panel.sessionContext.kernelChanged.connect((_, { newValue }) => {
         if (!newValue) for (const shown of panel.node.querySelectorAll(".wb-app")) shown.classList.add("jupyter-widgets-disconnected");
       });
+      void this.reopen(panel, before);
+    };
     notebooks.forEach(watch);
     notebooks.widgetAdded.connect((_, panel) => watch(panel));
   }
@@ -90,6 +111,26 @@ export class Tabs {
     if (found) await this.show(found.app, found.name, found.notebook);
   }
 
+  /** Opens the tabs that a notebook had before the page was reloaded, if the notebook's kernel still has their apps. */
+  private async reopen(notebook: NotebookPanel, before: Kept[]): Promise<void> {
+    await notebook.context.ready;
+    const missing = before.filter(({ path }) => path === notebook.context.path);
+    if (!missing.length) return;
+    await notebook.sessionContext.ready;
+    const reply = await notebook.sessionContext.session?.kernel?.requestCommInfo({ target_name: "jupyter.widget" });
+    const apps = reply?.content.status === "ok" ? reply.content.comms : {};
+    for (const { app, name } of missing) if (app in apps && !notebook.isDisposed) await this.show(app, name, notebook);
+  }
+
+  private keep(): void {
+    const open = [...this.open.keys()].map((app) => ({ app, name: this.names.get(app) ?? "", path: this.origins.get(app)?.context.path ?? "" }));
+    try {
+      sessionStorage.setItem(KEPT, JSON.stringify(open));
+    } catch {
+      /* the page may not use storage */
+    }
+  }
+
   private async show(app: string, name: string, notebook: NotebookPanel | undefined): Promise<void> {
     const there = this.open.get(app);
     if (there || !notebook) {
@@ -110,6 +151,8 @@ export class Tabs {
     tab.title.closable = true;
     this.open.set(app, tab);
     this.origins.set(app, notebook);
+    this.names.set(app, name);
+    this.keep();
     const close = () => tab.dispose();
     notebook.disposed.connect(close);
     const restarted = () => {
@@ -122,6 +165,8 @@ export class Tabs {
     tab.disposed.connect(() => {
       this.open.delete(app);
       this.origins.delete(app);
+      this.names.delete(app);
+      this.keep();
       notebook.disposed.disconnect(close);
       notebook.sessionContext.statusChanged.disconnect(restarted);
       notebook.sessionContext.kernelChanged.disconnect(changed);
