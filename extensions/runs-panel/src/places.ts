@@ -6,6 +6,7 @@ export const PLACES: ReadonlyArray<readonly [string, string]> = [
   ["Time", "Timeline"],
   ["Choices", "Worth it"],
   ["Choices", "Fit"],
+  ["Choices", "Chosen"],
   ["Choices", "Sites"],
   ["Choices", "Settings"],
   ["Program", "Outline"],

@@ -78,3 +78,30 @@ def test_the_palette_has_an_entry_for_each_tab():
     source = (ROOT / "extensions" / "runs-panel" / "src" / "places.ts").read_text()
     entries = re.findall(r'\["([^"]+)", "([^"]+)"\]', source)
     assert entries == [(place, tab) for place, tabs in PLACES.items() for tab in tabs]
+
+
+def test_the_choices_in_force_are_listed_by_layers_and_reverted():
+    bench = wb.open("mlp", device="planned", layers=5, executor="torch")
+    app = App(bench)
+    look(app, "Chosen")
+    assert app.chosen.content["rows"] == []
+    able = [site.id for site in bench.sites("saved") if site.values and "recompute" not in site.illegal]
+    every = next(ids for id in able if len(ids := [one.id for one in app.graph.everywhere(id)]) == 5)
+    bench.choose(dict.fromkeys(every, "recompute"))
+    bench.choose({"order.statements": "least peak"})
+    rows = app.chosen.content["rows"]
+    assert [(row["option"], row["where"], len(row["ids"])) for row in rows] == [
+        ("least peak", "", 1),
+        ("recompute", "layers 0–4", 5),
+    ]
+    assert {row["by"] for row in rows} == {"by hand"}
+    app._on_message({"type": "choose_all", "choices": rows[1]["revert"]})
+    assert app.choosing.settle(60)
+    assert bench.choices == {"order.statements": "least peak"}
+    assert [row["option"] for row in app.chosen.content["rows"]] == ["least peak"]
+    bench.choose_found({every[2]: "recompute"}, "fit 90 %")
+    assert [(row["option"], row["by"]) for row in app.chosen.content["rows"]] == [
+        ("least peak", "by hand"),
+        ("recompute", "by a search"),
+    ]
+    app.close()

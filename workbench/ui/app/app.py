@@ -42,6 +42,7 @@ from workbench.ui.controls.messages import (
 from workbench.ui.controls.preview import Preview
 from workbench.ui.graph.graph_view import GraphView, Scope
 from workbench.ui.tabs import tables
+from workbench.ui.tabs.chosen_tab import Chosen, chosen_rows
 from workbench.ui.tabs.compile_tab import CompileTab
 from workbench.ui.tabs.experiments import Experiments
 from workbench.ui.tabs.fit_tab import FitTab
@@ -145,6 +146,7 @@ class App:
         self.experiments = Experiments(
             bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench, cannot_run=self._cannot_run
         )
+        self.chosen = Chosen(self._on_message)
         self.sites = tables.SitesTable(self._on_message)
         self.settings = tables.Settings(self._on_message)
         self.trace = tables.TraceText(self._on_message)
@@ -157,6 +159,7 @@ class App:
             "Timeline": Tab(self.timeline, self._show_times),
             "Worth it": Tab(self.worth, self.worth.show_plan),
             "Fit": Tab(side_by_side(self.fit.plot, self.fit.panel), self.fit.show_plan),
+            "Chosen": Tab(self.chosen, self._show_chosen),
             "Sites": Tab(self.sites, self._show_sites_table),
             "Settings": Tab(self.settings, self._show_settings),
             "Outline": Tab(self.outline, self.outline.show_plan),
@@ -449,6 +452,10 @@ class App:
         self._redraw(*self._drawn_by)
         self._select()
 
+    def _show_chosen(self) -> None:
+        bench = self.bench
+        self.chosen.content = {"rows": chosen_rows(bench.choices, bench.pinned, bench.plan.site_of)}
+
     def _show_sites_table(self) -> None:
         self.sites.content = {"rows": tables.site_rows(self.bench.plan.sites)}
 
@@ -548,7 +555,7 @@ class App:
 
     def _select(self) -> None:
         selected = self.graph.selected
-        for panel in (self.sites, self.trace, self.fusions, self.worth, self.outline, self.beside):
+        for panel in (self.chosen, self.sites, self.trace, self.fusions, self.worth, self.outline, self.beside):
             panel.selected = selected
         marked = self.graph.marked_nodes(selected)
         for panel in (self.memory, self.timeline, self.passes, self.trace):

@@ -12,7 +12,7 @@ from workbench.errors import ChoiceError, short_repr
 PLACES: dict[str, tuple[str, ...]] = {
     "Memory": ("Curve and peak",),
     "Time": ("Compile", "Timeline"),
-    "Choices": ("Worth it", "Fit", "Sites", "Settings"),
+    "Choices": ("Worth it", "Fit", "Chosen", "Sites", "Settings"),
     "Program": ("Outline", "Fusions", "Passes", "Trace"),
     "Experiments": ("Runs",),
 }
@@ -23,6 +23,7 @@ _OTHER_NAMES = {
     "collectives": "Timeline",
     "worth": "Worth it",
     "all sites": "Sites",
+    "in force": "Chosen",
 }
 """Further names of tabs, such as the name of what a tab shows."""
 

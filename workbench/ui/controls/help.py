@@ -61,6 +61,10 @@ TABS: dict[str, tuple[str, ...]] = {
         "Pin a run to compare all figures with it. You can rename a run, delete it, or write a note. Tick runs and "
         "plans to put them side by side, and write the comparison as one page.",
     ),
+    "Chosen": (
+        "The choices in force. Equal choices in several layers share a row.",
+        "Revert takes the choices of a row back; Revert all takes back all. Click a name to go to its site in the graph.",
+    ),
     "Sites": (
         "All sites of the program, each with its choice and with the outcome in the plan.",
         "Search by layer, symbol or line; choose in the row. Click a name to go to the site in the graph.",
