@@ -10,6 +10,7 @@ from workbench import Workbench
 from workbench.bench.fit.choice_ranking import options_of
 from workbench.bench.fit.fitter import Fitter
 from workbench.runs.measure import measured_rates
+from workbench.ui.tabs import ranking_tab
 from workbench.ui.tabs.ranking_tab import RankingTask
 from workbench.util.planning_lock import Superseded
 
@@ -91,6 +92,24 @@ def test_a_ranking_plans_only_what_arithmetic_cannot_predict(bench, monkeypatch)
     assert {"lever": "saved", "option": "recompute"} not in [
         {"lever": bench.site(id).lever, "option": option} for choice in planned for id, option in choice.items()
     ]
+
+
+def test_a_ranking_plans_further_rows_when_they_are_asked_for(bench, monkeypatch):
+    monkeypatch.setattr(ranking_tab, "MOST_PLANS", 1)
+    ranking = RankingTask(bench.worth(), [[site] for site in bench.sites()])
+    while ranking.step():
+        pass
+    open_rows = [row for row in ranking.content()["rows"] if row["state"] != "exact"]
+    assert len(open_rows) >= 2
+    asked = [(row["id"], row["option"]) for row in open_rows[:2]]
+    ranking.ask([*asked, ("no such site", "save")])
+    ranking.ask(asked)
+    assert ranking.content()["left"] == 2
+    assert ranking.step()
+    states = {(row["id"], row["option"]): row["state"] for row in ranking.content()["rows"]}
+    assert [states[row] for row in asked] == ["exact", open_rows[1]["state"]], "the first row is computed first"
+    assert ranking.step()
+    assert not ranking.step()
 
 
 def test_a_ranking_keeps_no_plans_and_a_newer_choice_ends_the_ranking(bench, monkeypatch):

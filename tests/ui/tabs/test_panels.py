@@ -169,6 +169,25 @@ def test_a_ranked_choice_is_sorted_filtered_shown_and_chosen(mount):
     ]
 
 
+def test_the_rows_to_which_a_ranking_is_scrolled_are_requested(mount):
+    row = {"lever": "saved", "source": "m.py:3", "count": 1, "option": "recompute", "state": "estimated", "why": ""}
+    row |= {"peak_bytes": 0, "saved_bytes": 0, "step_s": 0.0}
+    ids = [f"saved:{number:03}" for number in range(150)]
+    rows = [row | {"id": id, "choices": {id: "recompute"}, "label": id} for id in ids]
+    rows[100]["state"] = "exact"
+    page = mount("ranking_tab", {"rows": rows, "left": 0, "machine": "H100"})
+    page.locator(".wb-scroll").evaluate("box => { box.style.height = '200px'; box.style.overflow = 'auto'; }")
+    page.locator(f"[data-site='{ids[99]}']").evaluate("row => row.scrollIntoView({ block: 'center' })")
+    page.wait_for_function("window.messages.length")
+    (message,) = page.evaluate("window.messages")
+    assert message["type"] == "compute"
+    asked = [row["id"] for row in message["rows"]]
+    assert ids[99] in asked
+    assert ids[0] not in asked, "a row out of view was requested"
+    assert ids[100] not in asked, "a computed row was requested"
+    assert len(asked) < 15
+
+
 def test_a_ranking_without_figures_says_that_it_is_computed(mount):
     page = mount("ranking_tab", {"rows": [], "left": 0, "machine": ""})
     assert page.locator(".wb-count").inner_text() == "computing…"

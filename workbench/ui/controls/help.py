@@ -18,7 +18,8 @@ TABS: dict[str, tuple[str, ...]] = {
     ),
     "Worth it": (
         "Every further choice, ranked by its predicted effect on the whole plan: peak, saved bytes and step time.",
-        "Click a heading to sort the list; search for a layer or a line. Choose takes one option; Choose all listed "
+        "Click a heading to sort the list; search for a layer or a line. Scroll to compute further rows. Choose takes "
+        "one option; Choose all listed "
         "takes the best listed option of each site. Click a name to go to its site in the graph.",
     ),
     "Fit": (
@@ -63,7 +64,8 @@ TABS: dict[str, tuple[str, ...]] = {
     ),
     "Chosen": (
         "The choices in force. Equal choices in several layers share a row.",
-        "Revert takes the choices of a row back; Revert all takes back all. Click a name to go to its site in the graph.",
+        "Revert takes back the choices of a row, Revert all those of all rows. Click a name to go to its site in the "
+        "graph.",
     ),
     "Sites": (
         "All sites of the program, each with its choice and with the outcome in the plan.",

@@ -30,7 +30,10 @@ QUIET_S = 0.3
 INTERVAL_S = 0.4
 """Interval between updates of the rows on the page."""
 MOST_PLANS = 24
-"""Maximum number of plans for one ranking. Plans are made for settings first, then for choices that free most bytes."""
+"""Number of plans that a ranking makes unasked: for settings first, then for choices that free most bytes.
+
+Further plans are made for the rows to which the user scrolls.
+"""
 
 
 class WorthTab(Panel):
@@ -57,9 +60,10 @@ class WorthTab(Panel):
         on_message: Callable[[dict[str, Any]], None],
         learn: Callable[[Plan, Mapping[str, str], Gain, str], None],
     ) -> None:
-        super().__init__(on_message, content={"rows": [], "left": 0, "machine": ""})
-        self._bench, self._groups, self._learn = bench, groups, learn
-        self._lock = threading.Lock()
+        super().__init__(self._receive, content={"rows": [], "left": 0, "machine": ""})
+        self._bench, self._groups, self._learn, self._on_message = bench, groups, learn, on_message
+        self._lock, self._working = threading.Lock(), threading.Lock()
+        self._ranking: RankingTask | None = None
         self._turn = 0
         self._open = self._stale = False
 
@@ -78,6 +82,15 @@ class WorthTab(Panel):
             self._stale, self._turn = True, self._turn + 1
         self._begin()
 
+    def _receive(self, message: dict[str, Any]) -> None:
+        if message.get("type") != "compute":
+            self._on_message(message)
+            return
+        ranking, turn = self._ranking, self._turn
+        if ranking is not None and ranking.plan is self._bench.plan:
+            ranking.ask([(row["id"], row["option"]) for row in message["rows"]])
+            self.in_thread("worth", lambda: self._go_on(turn, ranking))
+
     def _begin(self) -> None:
         with self._lock:
             if not (self._open and self._stale):
@@ -87,25 +100,31 @@ class WorthTab(Panel):
         self.in_thread("worth", lambda: self._work(turn))
 
     def _work(self, turn: int) -> None:
-        from workbench.util.planning_lock import Superseded
-
         time.sleep(QUIET_S)
         if turn != self._turn:
             return
-        try:
-            worth = self._bench.worth()
-            ranking = RankingTask(
-                worth, self._groups(), lambda gain: self._learn(worth.plan, gain.choices, gain, TITLE)
-            )
+        worth = self._bench.worth()
+        self._ranking = ranking = RankingTask(
+            worth, self._groups(), lambda gain: self._learn(worth.plan, gain.choices, gain, TITLE)
+        )
+        self._go_on(turn, ranking)
+
+    def _go_on(self, turn: int, ranking: RankingTask) -> None:
+        """Compute the rows that a ranking has still to compute, and show them."""
+        from workbench.util.planning_lock import Superseded
+
+        # One thread at a time works on a ranking; the next thread computes what was asked for meanwhile.
+        with self._working:
             shown_at = 0.0
-            while turn == self._turn and ranking.step():
-                if time.monotonic() - shown_at > INTERVAL_S:
-                    self._set_content(turn, ranking.content())
-                    shown_at = time.monotonic()
-            self._set_content(turn, ranking.content())
-        except Superseded:
-            # The user made a choice. A ranking for the new plan will follow.
-            return
+            try:
+                while turn == self._turn and ranking.step():
+                    if time.monotonic() - shown_at > INTERVAL_S:
+                        self._set_content(turn, ranking.content())
+                        shown_at = time.monotonic()
+                self._set_content(turn, ranking.content())
+            except Superseded:
+                # The user made a choice. A ranking for the new plan will follow.
+                return
 
     def _set_content(self, turn: int, content: dict[str, Any]) -> None:
         with self._lock:
@@ -116,6 +135,8 @@ class WorthTab(Panel):
 class RankingTask:
     """The rows of the table for one plan. Each call of `step` works on one row: first without plans, then with plans.
 
+    `ask` may be called by another thread than `step`.
+
     Parameters
     ----------
     worth : Worth
@@ -123,11 +144,16 @@ class RankingTask:
         Groups of sites that are set together.
     on_gain : callable, optional
         Called with each gain that was computed by a plan.
+
+    Attributes
+    ----------
+    plan : Plan
     """
 
     def __init__(
         self, worth: Worth, groups: Sequence[list[Site]], on_gain: Callable[[Gain], None] = lambda gain: None
     ) -> None:
+        self.plan = worth.plan
         self._worth, self._found = worth, on_gain
         self._rows = [(group, choices) for group in groups for choices in options_of(group)]
         self._gains: dict[int, Gain] = {}
@@ -154,6 +180,15 @@ class RankingTask:
         except WorkbenchError as error:
             self._refused[number] = str(error)
         return True
+
+    def ask(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Compute these rows next: each is named by the id of its first site, and by its option."""
+        numbers = {(group[0].id, choices[group[0].id]): n for n, (group, choices) in enumerate(self._rows)}
+        inexact, planned = set(self._is_inexact()), set(self._by_plan or ())
+        if self._by_plan is not None:
+            # The last row is computed first.
+            asked = [numbers[row] for row in reversed(rows) if row in numbers]
+            self._by_plan += [n for n in asked if n in inexact and n not in planned and n not in self._refused]
 
     def content(self) -> dict[str, Any]:
         """Return the page's data, with the number of rows that are not computed yet."""

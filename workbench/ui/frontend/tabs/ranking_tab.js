@@ -2,6 +2,7 @@
 
 import { follow, h, humanBytes, panel, previewed, scrolled } from "../dom.js";
 
+const SETTLED = 200; // milliseconds without scrolling before the rows in view are computed
 const MOST = 200; // maximum number of drawn rows, because more rows slow the page
 
 /** Columns with a figure: key, title and format. A negative figure is a gain. */
@@ -86,7 +87,21 @@ function render({ model, el }) {
       h("td", {}, h("button", { disabled: row.state === "refused", "data-preview": JSON.stringify({ choices: row.choices }), "aria-label": `Choose ${row.option} for ${row.label}`, onclick: (event) => { event.stopPropagation(); model.send({ type: "choose_all", choices: row.choices }); } }, "Choose")))));
     if (held) /** @type {HTMLElement | null} */ (body.querySelector(`[data-key="${CSS.escape(held)}"] button`))?.focus();
   }
-  return follow(model, ["content", "selected"], draw);
+  // The rows to which the user scrolls are computed next.
+  let timer = 0;
+  const stop = new AbortController();
+  addEventListener("scroll", (event) => {
+    if (!(event.target instanceof Element) || !event.target.contains(body)) return;
+    const sight = event.target.getBoundingClientRect();
+    clearTimeout(timer);
+    timer = window.setTimeout(() => {
+      const rows = Array.from(body.rows).filter((row) => { const { top, bottom } = row.getBoundingClientRect(); return bottom > sight.top && top < sight.bottom; });
+      const open = rows.map((row) => found.find(({ id, option }) => `${id} ${option}` === row.dataset.key)).filter((row) => row && (row.state === "open" || row.state === "estimated"));
+      if (open.length) model.send({ type: "compute", rows: open.map(({ id, option }) => ({ id, option })) });
+    }, SETTLED);
+  }, { capture: true, passive: true, signal: stop.signal });
+  const end = follow(model, ["content", "selected"], draw);
+  return () => { stop.abort(); clearTimeout(timer); end(); };
 }
 
 export default { render };
