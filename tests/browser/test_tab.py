@@ -222,6 +222,34 @@ def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None
     bar.dblclick()
     lab.wait_until(lambda: boxes(lab) == places, timeout_s=10)
 
+    # With keys, hide the inspector and the tabs. Each leaves a rail, and a tab that is opened later remembers this.
+    lab.page.locator(f"{TAB} .wb-graph canvas").first.focus()
+    lab.page.keyboard.press("i")
+    lab.wait_until(lambda: box(lab, ".wb-inspector")["width"] <= 26, timeout_s=10)
+    assert lab.page.locator(f"{TAB} .wb-inspector h3").filter(visible=True).count() == 0
+    lab.page.keyboard.press("d")
+    lab.wait_until(lambda: box(lab, ".wb-places")["height"] <= 26, timeout_s=10)
+    assert share_of_graph(lab) > 0.7
+    lab.screenshot("tab-folded")
+    lab.page.evaluate("() => jupyterapp.shell.currentWidget.close()")
+    lab.page.wait_for_selector(TAB, state="detached")
+    press(lab, "Open in a tab")
+    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas")
+    rail = lab.page.locator(f"{TAB} .wb-inspector").get_by_role("button", name="Inspector")
+    lab.wait_until(lambda: rail.get_attribute("aria-expanded") == "false", timeout_s=10)
+    assert box(lab, ".wb-inspector")["width"] <= 26
+    # The rail shows the inspector again, and the title of a place shows the place.
+    rail.click()
+    assert rail.get_attribute("aria-expanded") == "true"
+    lab.page.locator(TAB).get_by_role("tab", name="Memory", exact=True).click()
+    lab.wait_until(lambda: boxes(lab) == places, timeout_s=10)
+    # Enter on a bar hides the area after it, and an arrow key shows the area.
+    bar.focus()
+    bar.press("Enter")
+    lab.wait_until(lambda: box(lab, ".wb-places")["height"] <= 26, timeout_s=10)
+    bar.press("ArrowUp")
+    lab.wait_until(lambda: boxes(lab) == places, timeout_s=10)
+
 
 def selected_tabs(lab: Lab) -> list[str]:
     """Return the titles of the open top-level tab and of its open tab."""

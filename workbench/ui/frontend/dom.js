@@ -71,6 +71,24 @@ export function broken(/** @type {string} */ text, most = 160) {
   return [...parts, part];
 }
 
+/** Event to a bar between two areas: it hides the area after it, or shows it again. */
+export const FOLD = "thunder-workbench:fold";
+
+/** Return whether the browser has stored that the area after the bar with this axis is hidden. */
+export function isFolded(/** @type {string} */ axis) {
+  try { return localStorage.getItem(`thunder-workbench:folded:${axis}`) === "1"; } catch { return false; /* the page may not use storage */ }
+}
+
+/** Hide the area after an app's bar with this axis, or show it again. `el` is a part of the app. */
+export function fold(/** @type {HTMLElement} */ el, /** @type {string} */ axis, /** @type {boolean | undefined} */ on = undefined) {
+  el.closest(".wb-app")?.querySelector(`.wb-split-${axis}`)?.dispatchEvent(new CustomEvent(FOLD, { detail: on }));
+}
+
+/** Make a button that hides the area after a bar, or shows it again. It is visible only where the bar is. */
+export function foldButton(/** @type {string} */ axis, /** @type {string} */ name, /** @type {any[]} */ ...face) {
+  return h("button", { class: "wb-fold-button", "data-folds": axis, "aria-expanded": String(!isFolded(axis)), "aria-label": name, title: `Show or hide: ${name}`, onclick: (event) => fold(event.currentTarget, axis) }, ...face);
+}
+
 /** Call `draw` now and after every change of the named traits. Return a function that ends this. */
 export function follow(model, names, draw) {
   for (const name of names) model.on(`change:${name}`, draw);

@@ -1,6 +1,7 @@
-// A bar between two areas of the app in a tab or on the full screen. The pointer or the arrow keys move it; the browser stores its position.
+// A bar between two areas of the app in a tab or on the full screen. The pointer or the arrow keys move it, and Enter hides the area after it.
+// The browser stores its position, and whether the area is hidden.
 
-import { isPlainKey, panel } from "./dom.js";
+import { FOLD, isFolded, isPlainKey, panel } from "./dom.js";
 
 const LEAST = 0.12, STEP = 0.03; // minimum share of each area, and step of an arrow key; as shares of the space
 
@@ -13,10 +14,16 @@ function render({ model, el }) {
   el.setAttribute("role", "separator");
   el.setAttribute("aria-orientation", across ? "vertical" : "horizontal");
   el.setAttribute("aria-label", across ? "Width of the graph" : "Height of the graph");
-  el.title = "Drag, or use the arrow keys; double-click for the default size";
+  el.title = "Drag, or use the arrow keys; double-click for the default size; Enter hides or shows the area after the bar";
 
   const app = () => /** @type {HTMLElement | null} */ (el.closest(".wb-app"));
-  let share = NaN;
+  let share = NaN, folded = false;
+  const fold = (/** @type {boolean} */ on) => {
+    folded = on;
+    app()?.classList.toggle(`wb-folded-${axis}`, on);
+    for (const button of app()?.querySelectorAll(`[data-folds="${axis}"]`) ?? []) button.setAttribute("aria-expanded", String(!on));
+    try { localStorage.setItem(`thunder-workbench:folded:${axis}`, on ? "1" : "0"); } catch { /* the page may not use storage */ }
+  };
   const tell = () => {
     const { start, at, space } = parts();
     if (space > 0) el.setAttribute("aria-valuenow", String(Math.round(100 * (Number.isNaN(share) ? (at - start) / space : share))));
@@ -24,6 +31,7 @@ function render({ model, el }) {
     else app()?.style.setProperty(`--wb-split-${axis}`, String(share));
   };
   const put = (value) => {
+    if (folded) fold(false);
     share = Number.isNaN(value) ? value : Math.max(LEAST, Math.min(1 - LEAST, value));
     tell();
     try {
@@ -54,11 +62,14 @@ function render({ model, el }) {
     put(((across ? event.clientX : event.clientY) - grabbed - start) / space);
   }, { signal });
   el.addEventListener("dblclick", () => put(NaN), { signal });
+  el.addEventListener(FOLD, (/** @type {any} */ event) => fold(event.detail ?? !folded), { signal });
   el.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && isPlainKey(event)) { event.preventDefault(); event.stopPropagation(); fold(!folded); return; }
     const by = { ArrowLeft: -STEP, ArrowUp: -STEP, ArrowRight: STEP, ArrowDown: STEP }[event.key];
     if (by === undefined || !isPlainKey(event)) return;
     event.preventDefault();
     event.stopPropagation();
+    if (folded) { fold(false); return; }
     const { start, at, space } = parts();
     put((at - start) / space + by);
   }, { signal });
@@ -66,6 +77,10 @@ function render({ model, el }) {
     while (!el.isConnected && !signal.aborted) await new Promise((next) => setTimeout(next, 30));
     try { share = Number.parseFloat(localStorage.getItem(key) ?? ""); } catch { /* the page may not use storage */ }
     tell();
+    if (signal.aborted) return;
+    fold(isFolded(axis));
+    // A click on the title of a place shows the place.
+    if (!across) app()?.addEventListener("click", ({ target }) => { if (folded && /** @type {any} */ (target).closest?.(".wb-places > .lm-TabBar .lm-TabBar-tab")) fold(false); }, { signal });
   })();
   return () => stop.abort();
 }

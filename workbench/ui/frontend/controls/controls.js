@@ -1,6 +1,6 @@
 // The app's top line: the open program and the app's buttons. A program on ranks has a second line.
 
-import { follow, h, panel } from "../dom.js";
+import { fold, follow, h, panel } from "../dom.js";
 import { exportBox } from "./export_box.js";
 
 const ASK_TAB = "thunder-workbench:open-tab"; // event to the JupyterLab extension (`extensions/runs-panel/src/tab.ts`)
@@ -55,6 +55,7 @@ function render({ model, el }) {
   el.addEventListener(TAB_NEWS, onTab);
   el.addEventListener(PLACE, (/** @type {any} */ event) => {
     model.send({ type: "place", name: event.detail.name });
+    fold(el, "y", false);
     el.closest(".wb-app")?.querySelector(".wb-places")?.scrollIntoView({ block: "nearest" });
   });
   async function askedFor() {

@@ -1,6 +1,6 @@
 // The inspector: the selected element, its sites, and the effect of each option on the whole plan.
 
-import { follow, h, panel, previewed } from "../dom.js";
+import { foldButton, follow, h, panel, previewed } from "../dom.js";
 import { keyList } from "../graph/graph_keys.js";
 
 /** @param {{model: any, el: HTMLElement}} context */
@@ -50,6 +50,7 @@ function render({ model, el }) {
   /** Return the list of a fusion's neighbours, each with the reason why the fusion does not contain it. */
   const edges = (list) => h("section", {}, h("h4", {}, "Why it ends here"), h("ul", { class: "wb-edges" }, list.map((edge) => h("li", {},
     h("span", { class: "wb-muted" }, edge.before ? "before it " : "after it "), link(edge), h("div", { class: "wb-reason" }, edge.reason)))));
+  const rail = foldButton("x", "Inspector", h("span", { "aria-hidden": "true" }, "▸"), h("span", { class: "wb-fold-words" }, " Inspector"));
   let wrapped = false;
   /** Return the section with a fusion's code, or with a button that requests the code. */
   const code = ({ fusion, code: found }) => h("section", { class: "wb-code" }, h("h4", {}, "Its code"), found
@@ -86,8 +87,8 @@ function render({ model, el }) {
     parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
     if (shown.hint) parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint), keyList());
     const { scrollTop } = el, held = /** @type {any} */ (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
-    el.replaceChildren(...parts.filter(Boolean));
-    // Effects come one by one, and each redraws the panel. Keep the focus on the option that has it.
+    el.replaceChildren(rail, ...parts.filter(Boolean));
+    // Effects come one by one. Keep the focus on its option when the panel is redrawn.
     if (held) /** @type {any} */ (el.querySelector(`[data-preview="${CSS.escape(held)}"]`))?.focus({ preventScroll: true });
     el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
     el.dataset.shown = shown.title ?? "";

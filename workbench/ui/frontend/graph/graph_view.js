@@ -1,6 +1,6 @@
 // The joint graph on a canvas, as a widget: pan, zoom, pointer, keys, search and tooltip. Layout comes from Python.
 
-import { isPlainKey, previews } from "../dom.js";
+import { fold, isPlainKey, previews } from "../dom.js";
 import { draw } from "./graph_drawing.js";
 import { toggleKeys } from "./graph_keys.js";
 import { toggleLegend } from "./graph_legend.js";
@@ -402,6 +402,8 @@ class View {
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
       r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
       o: () => this.foldHere(), "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
+      l: () => /** @type {HTMLElement | null} */ (this.el.closest(".wb-app")?.querySelector(".wb-beside-bar"))?.click(),
+      i: () => fold(this.el, "x"), d: () => fold(this.el, "y"),
       "?": () => toggleKeys(this.el, this.canvas, this.state.readOnly),
       Home: () => { places.top = 0; this.redraw(); }, End: () => { places.top = Infinity; places.clamp(); this.redraw(); },
       PageDown: () => this.scroll(places.heightPx * 0.9), PageUp: () => this.scroll(-places.heightPx * 0.9),
