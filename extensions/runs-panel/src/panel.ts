@@ -118,7 +118,7 @@ class Row {
     this.name.textContent = run.name;
     this.name.title = run.run_dir;
     this.state.textContent = live ? "" : { done: run.accurate === false ? "≠ differs" : "✓ done", failed: "✕ failed", cancelled: "– cancelled" }[run.state as "done"];
-    const when = new Date(run.created_s * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+    const when = new Date(run.created_s * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
     this.about.textContent = [run.program === run.name ? "" : run.program, run.place, when].filter(Boolean).join(" · ");
     this.stop.hidden = this.readouts.hidden = !live;
     const figures = [

@@ -361,6 +361,19 @@ def test_a_click_builds_on_an_earlier_click_that_is_not_planned_yet(unplanned, m
     assert bench.site(site.id).choice == second != first
 
 
+def test_an_undo_during_planning_undoes_the_choice_that_is_being_planned(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+    before = bench.choices
+    slow, site = Slow(bench, monkeypatch), legal(bench)
+    app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    app.graph._receive(None, {"type": "undo"}, [])
+    assert app.controls.content["message"]["text"] == "Planning, then undo…"
+    slow.let.set()
+    settled(app)
+    assert bench.choices == before
+    assert app.controls.content["message"]["text"].startswith(f"Undid: {site.label} set to {site.choice}")
+
+
 @pytest.mark.slow
 def test_a_click_among_fused_statements_draws_its_arc_at_once_and_greys_the_figures(monkeypatch):
     app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
@@ -636,6 +649,18 @@ def test_a_fusion_shows_its_source_on_request(tmp_path) -> None:
         until(lambda: "code" in app.inspector.content)
         assert app.inspector.content["code"]["text"] == app.bench.plan.code(name).text
         assert "erf" in app.inspector.content["code"]["text"]
+        # A fusion that reads a value stands for its members.
+        statements, ids, checked = shown.graph.statements, shown.statement_ids, 0
+        fusions = {statements.name[row]: row for row, kind in enumerate(statements.kind) if kind == Kind.FUSION}
+        for id in dict.fromkeys(filter(None, ids)):
+            app.graph.selected = id
+            for value in app.inspector.content.get("outputs", []):
+                for row in (fusions[end["label"]] for end in value["ends"] if end["label"] in fusions):
+                    members = {ids[member] for member in range(len(statements)) if statements.parent[member] == row}
+                    readers = {end["id"] for end in value["ends"] if end["label"] != statements.name[row]}
+                    assert not members & readers
+                    checked += 1
+        assert checked
     finally:
         app.close()
 

@@ -11,7 +11,7 @@ import torch
 
 import workbench as wb
 from workbench.bench.fit.fit_with_cuts import FitterWithCuts
-from workbench.errors import DefectError
+from workbench.errors import DefectError, WorkbenchError
 from workbench.runs.process import run_store
 from workbench.ui.app.app import App
 from workbench.ui.tabs.fit_tab import CurvePlot, FitTab
@@ -62,6 +62,13 @@ def test_a_stated_peak_is_met_and_explained(bench: wb.Workbench) -> None:
     tab.show_plan()
     until(lambda: tab.panel.content["fit"] is None)
     until(lambda: tab.plot.content["sources"]["now"]["x"] == [bench.plan.peak_bytes])
+    # The tab says why a peak is refused, below the field, until another peak is stated.
+    with pytest.raises(WorkbenchError):
+        tab._receive({"type": "fit", "peak": "200%"})
+    assert "at most 100" in tab.panel.content["wrong"]
+    tab._receive({"type": "fit", "peak": str(limit)})
+    assert tab.panel.content["wrong"] == ""
+    bench.undo()
 
 
 def test_a_line_without_points_has_no_name_above_the_curve(bench: wb.Workbench) -> None:

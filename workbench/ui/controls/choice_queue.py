@@ -153,7 +153,33 @@ class ChoiceQueue:
         return f"{told} {self._describe_split(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
 
     def go(self, *, back: bool) -> None:
-        """Undo or redo the last change of choices and describe the effect."""
+        """Undo or redo the last change of choices and describe the effect.
+
+        If requests are being planned, another thread does this after them: the user means the last request.
+        """
+        with self._changed:
+            earlier = set(self._working)
+            number = next(self._numbers)
+            if earlier:
+                self._working.add(number)
+        if not earlier:
+            self._go(back=back)
+            return
+
+        def go_later() -> None:
+            try:
+                with self._changed:
+                    self._changed.wait_for(lambda: not self._working & earlier)
+                self._go(back=back)
+            finally:
+                with self._changed:
+                    self._working.remove(number)
+                    self._changed.notify_all()
+
+        self._say(f"Planning, then {'undo' if back else 'redo'}…")
+        threading.Thread(target=go_later, name="workbench-undoing", daemon=True).start()
+
+    def _go(self, *, back: bool) -> None:
         bench = self._bench
         before, was = bench.plan, dict(bench.choices)
         self._act(bench.undo if back else bench.redo)

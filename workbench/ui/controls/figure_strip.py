@@ -215,7 +215,7 @@ def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[
         value["kind"] = f"{measured}, busy CPU"
         value["tip"] = "; ".join(filter(None, (value.get("tip", ""), run.beside_load)))
     range_s = _interval(times["low_s"], times["high_s"])
-    interval = {"text": range_s, "kind": measured, "tip": "95 % interval of the median"}
+    interval = {"text": range_s, "kind": "95 % interval", "tip": f"of the median step, {measured}"}
     beside = [
         {
             "text": human_seconds(other["step_s"]),

@@ -310,6 +310,10 @@ def statement_content(graph: Graph, layout: GraphLayout, statement: int, ids: Se
         for value in wanted.intersection(inputs.tolist()):
             readers.setdefault(value, []).append(reader)
 
+    # A fusion stands for its members.
+    for value, rows_of in readers.items():
+        readers[value] = [row for row in rows_of if int(statements.parent[row]) not in rows_of]
+
     def end(row: int) -> dict[str, str]:
         node = int(layout.node_of[row])
         return {"id": ids[node] if node >= 0 else "", "label": statements.name[row]}

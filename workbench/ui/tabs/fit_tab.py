@@ -62,7 +62,8 @@ class FitTab:
     ----------
     plot : CurvePlot
     panel : Panel
-        The keys of its content are ``state done count error least_bytes stock_bytes peak_bytes fit each``.
+        The keys of its content are ``state done count error wrong least_bytes stock_bytes peak_bytes fit each``.
+        ``wrong`` is the reason why the stated peak is refused.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class FitTab:
         """
         self._fit: Fit | None = None
         self._now: tuple[dict[str, str], float] | None = None
-        self._error = ""
+        self._error = self._wrong = ""
         self._lock = threading.RLock()
         self.plot = CurvePlot(self._choose_point)
         self.panel = FitPanel(self._receive, content=self._content())
@@ -112,6 +113,7 @@ class FitTab:
     def _begin(self, *, by_lever: bool = False) -> None:
         self.close()
         self._former, self._error, self._now = self._shown_curve, "", None
+        self._wrong = ""
         try:
             self._curve = curve = self._bench.curve(using=self._all if by_lever else None, each=by_lever)
         except WorkbenchError as error:
@@ -170,7 +172,13 @@ class FitTab:
         if curve is None:
             self._say(self._error)
             return
-        self._fit = fit = find(curve)
+        self._wrong = ""
+        try:
+            self._fit = fit = find(curve)
+        except WorkbenchError as error:
+            self._wrong = error.in_app()
+            self.panel.content = self._content()
+            raise
         self._bench.choose_found(fit.choices, name_of_fit(asked, fit.limit_bytes))
         self._say(fit.lines[0])
         self._show()
@@ -200,6 +208,7 @@ class FitTab:
             "done": curve.done if curve is not None else 0,
             "count": curve.count if curve is not None else 0,
             "error": self._error or failed,
+            "wrong": self._wrong,
             "least_bytes": min(points[0].peak_bytes, plan.peak_bytes) if points else 0,
             "stock_bytes": self._bench.stock_plan.peak_bytes,
             "peak_bytes": plan.peak_bytes,

@@ -53,6 +53,8 @@ function render({ model, el }) {
     tab.firstChild.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
   };
   el.addEventListener(TAB_NEWS, onTab);
+  const onFull = () => { full.querySelector(".wb-words").textContent = document.fullscreenElement && document.fullscreenElement === el.closest(".wb-app") ? "Exit full screen" : "Full screen"; };
+  document.addEventListener("fullscreenchange", onFull);
   el.addEventListener(PLACE, (/** @type {any} */ event) => {
     model.send({ type: "place", name: event.detail.name });
     fold(el, "y", false);
@@ -99,7 +101,7 @@ function render({ model, el }) {
   };
   const stops = [follow(model, ["content"], draw), follow(model, ["exported"], box.draw)];
   void askedFor();
-  return () => { sizes.disconnect(); for (const stop of stops) stop(); };
+  return () => { sizes.disconnect(); document.removeEventListener("fullscreenchange", onFull); for (const stop of stops) stop(); };
 }
 
 export default { render };

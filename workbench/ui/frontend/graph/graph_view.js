@@ -249,6 +249,13 @@ class View {
     this.redraw();
   }
 
+  /** Zoom to actual size around the selection; without one, the first row in view stays. */
+  actualSize() {
+    const at = this.state.selected && this.places.locate(this.state.selected);
+    if (at && at.y >= HEAD && at.y <= this.places.heightPx) this.setZoom(1, at.x, at.y);
+    else this.setZoom(1, 0, HEAD);
+  }
+
   fit() {
     const { places } = this;
     if (!places.scene) return;
@@ -400,7 +407,7 @@ class View {
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),
       Enter: () => { const at = places.scene.at.get(this.state.selected); this.enter(at?.kind === "module" ? at : this.state.chosenPlace()); },
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
-      r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
+      r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.actualSize(), "+": () => this.onTool("in"),
       o: () => this.foldHere(), "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
       l: () => /** @type {HTMLElement | null} */ (this.el.closest(".wb-app")?.querySelector(".wb-beside-bar"))?.click(),
       i: () => fold(this.el, "x"), d: () => fold(this.el, "y"),
@@ -420,7 +427,7 @@ class View {
     const { places } = this;
     if (what === "in") this.setZoom(places.zoom * 1.25);
     else if (what === "out") this.setZoom(places.zoom / 1.25);
-    else if (what === "one") this.setZoom(1);
+    else if (what === "one") this.actualSize();
     else if (what === "fit") {
       this.fit();
       // Request the usual heights. Python keeps a block's height when the block gets more statements.

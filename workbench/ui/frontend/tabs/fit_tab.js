@@ -25,10 +25,10 @@ function render({ model, el }) {
   const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
   const again = h("button", { onclick: () => model.send({ type: model.get("content").state === "working" ? "stop" : "find" }) }, "Cancel");
   const each = h("button", { onclick: () => model.send({ type: "each" }) }, "Compare levers");
-  const why = h("div", {});
+  const wrong = h("div", { class: "wb-bad", role: "alert", hidden: true }), why = h("div", {});
   el.replaceChildren(
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
-    h("div", { class: "wb-row" }, progress, said, again, each), why);
+    wrong, h("div", { class: "wb-row" }, progress, said, again, each), why);
 
   let shown = 0, from = 0, began = 0; // shown peak; number of limits done when the timing began, and the time then, in milliseconds
   const left = (/** @type {number} */ done, /** @type {number} */ count) => {
@@ -41,7 +41,11 @@ function render({ model, el }) {
     return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
   };
   function draw() {
-    const { state = "", done = 0, count = 0, error = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null, each: levers = [] } = model.get("content");
+    const { state = "", done = 0, count = 0, error = "", wrong: refused = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null, each: levers = [] } = model.get("content");
+    wrong.textContent = refused;
+    wrong.hidden = !refused;
+    if (refused) peak.setAttribute("aria-invalid", "true");
+    else peak.removeAttribute("aria-invalid");
     const known = least_bytes > 0 && stock_bytes > least_bytes;
     slider.disabled = !known;
     if (known && document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
