@@ -57,7 +57,9 @@ def simulated_lanes(graph: Graph, overlap: Overlap, ids: Sequence[str]) -> list[
                 else "forward",
             }
         )
-    return [{"name": f"{stream}, sim.", "kind": "device", "bars": bars} for stream, bars in lanes.items()]
+    # The order of lanes does not depend on which stream starts first in a plan.
+    order = sorted(lanes, key=lambda stream: ("host" != stream, stream))
+    return [{"name": f"{stream}, sim.", "kind": "device", "bars": lanes[stream]} for stream in order]
 
 
 def collective_rows(graph: Graph, overlap: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:
