@@ -77,7 +77,7 @@ def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> No
     lab.wait_until(lambda: figure(lab, "saved") != saved and figure(lab, "peak") != peak)
     # At first, the strip shows an estimate beside the older measurement, which is grey.
     lab.wait_until(lambda: "estimated" not in figure(lab, "peak"))
-    assert "other choices" in figure(lab, "peak"), "the strip must say that the measured peak belongs to other choices"
+    assert "earlier plan" in figure(lab, "peak"), "the strip must say that the measured peak is of an earlier plan"
     lab.page.wait_for_selector(".wb-plot canvas")
     lab.screenshot("quickstart-turned")
 

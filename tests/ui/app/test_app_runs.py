@@ -131,8 +131,8 @@ def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
     later = App(bench)
     try:
         later._on_news(bench.runs[0])
-        assert strip(later, "peak")[1]["kind"] == "measured, other choices"
-        assert figure(later, "step")["kind"] == "measured, other choices"
+        assert strip(later, "peak")[1]["kind"] == "earlier plan"
+        until(lambda: [value["kind"] for value in strip(later, "step")[:2]] == ["predicted", "earlier plan"])
         assert "measured under other choices" in later.alive.content["measured"]["head"]
         assert "other choices" in later.memory.content["set"]["time axis"]["axis_label"]
         assert "step 1.00 s, peak 7.00 KiB, measured, under other choices" in repr(bench)
@@ -215,9 +215,9 @@ def test_a_run_times_variants_and_takes_a_snapshot_if_the_settings_say_so(tmp_pa
     until(lambda: "memory_viz" in (app.controls.content.get("message") or {"text": ""})["text"])
     assert (run.run_dir / SNAPSHOT_FILE).exists()
     assert str(run.run_dir / SNAPSHOT_FILE) in app.controls.content["message"]["text"]
+    until(lambda: strip(app, "step")[-1]["kind"] == "predicted")
     kinds = [value["kind"] for value in strip(app, "step")]
-    assert [kind.partition(",")[0] for kind in kinds[1:]] == ["measured", "stock", "thunder"]
-    assert all("measured" in kind for kind in kinds)
+    assert kinds[1:] == ["95 % interval", "stock, measured", "thunder, measured", "predicted"]
     app._on_message({"type": "perfetto"})
     assert json.loads((run.run_dir / TRACE_FILE).read_text())["traceEvents"]
     assert str(run.run_dir / TRACE_FILE) in app.controls.content["message"]["text"]

@@ -90,12 +90,30 @@ def test_old_measurements_stay_until_the_current_run_replaces_them(bench, tmp_pa
         return {figure["key"]: figure["values"][0] for figure in found}
 
     event_log.append(folder / event_log.LOG_FILE, events.Phase(t_s=0.1, phase="compile"))
-    assert (shown()["compile"]["text"], shown()["compile"]["kind"]) == ("2.00 s", "before, measured, other choices")
-    assert shown()["step"]["kind"] == "before, measured, other choices"
+    assert (shown()["compile"]["text"], shown()["compile"]["kind"]) == ("2.00 s", "earlier plan")
+    assert shown()["step"]["kind"] == "earlier plan"
     assert shown()["accuracy"]["text"] == "–"
     event_log.append(folder / event_log.LOG_FILE, events.Compiled(t_s=1.5, compile_s=3.0, attributed=1.0, stages=[]))
     assert (shown()["compile"]["text"], shown()["compile"]["kind"]) == ("3.00 s", "measured")
-    assert shown()["step"]["kind"] == "before, measured, other choices"
+    assert shown()["step"]["kind"] == "earlier plan"
+
+
+def test_the_predicted_step_comes_first_until_this_plan_is_measured(bench, tmp_path: Path) -> None:
+    stock = Baseline("stock", bench.stock_plan)
+    run = recorded(tmp_path / "run", around(1.0))
+
+    def step(run: Run | None, *, same: bool) -> list[dict[str, Any]]:
+        shown = figures(bench.plan, run, stock, same_choices=same, step_s=lambda plan: 0.578)
+        return next(figure for figure in shown if figure["key"] == "step")["values"]
+
+    assert [(value["text"], value["kind"]) for value in step(None, same=True)] == [("≈ 578 ms", "predicted")]
+    earlier = step(run, same=False)
+    assert [value["kind"] for value in earlier[:2]] == ["predicted", "earlier plan"]
+    assert [bool(value.get("earlier")) for value in earlier[:2]] == [False, True]
+    assert "measured under other choices" in earlier[1]["tip"]
+    measured = step(run, same=True)
+    assert (measured[0]["kind"], measured[-1]["kind"]) == ("measured", "predicted")
+    assert not any(value.get("earlier") for value in measured)
 
 
 def test_a_copy_below_a_microsecond_is_not_shown_as_zero_time() -> None:

@@ -18,7 +18,7 @@ CHANGE = {"delta": "−64.0 KiB", "delta_vs": "vs stock", "delta_tone": "good", 
 RATES = "8 × H100: a datasheet"
 
 
-def value(text: str, kind: str, **more: str) -> dict[str, str]:
+def value(text: str, kind: str, **more: Any) -> dict[str, Any]:
     return {"text": text, "kind": kind, **more}
 
 
@@ -34,7 +34,10 @@ ON_RANKS = [
     {
         "key": "peak",
         "title": "Peak memory",
-        "values": [value("1.27 MiB", "predicted", **CHANGE), value("1.31 MiB", "measured", tip="predicted: 1.27 MiB")],
+        "values": [
+            value("1.27 MiB", "predicted", **CHANGE),
+            value("1.31 MiB", "measured", tip="predicted: 1.27 MiB", beside=True),
+        ],
     },
     {
         "key": "saved",
@@ -76,6 +79,43 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
     return open_page
 
 
+AFTER_A_CHOICE = [
+    {
+        "key": "peak",
+        "title": "Peak memory",
+        "values": [
+            value("192 MiB", "predicted", **CHANGE),
+            value("192 MiB", "earlier plan", beside=True, earlier=True),
+        ],
+    },
+    {
+        "key": "saved",
+        "title": "Saved for backward",
+        "values": [value("172 MiB", "predicted", **CHANGE), value("60 tensors", "", **CHANGE)],
+    },
+    {"key": "fusions", "title": "Fusions", "values": [value("0", "predicted")]},
+    {"key": "compile", "title": "Compile time", "values": [value("44.90 s", "earlier plan", earlier=True)]},
+    {
+        "key": "step",
+        "title": "Step time",
+        "values": [
+            value("≈ 578 ms", "predicted", **CHANGE),
+            value("15.23 s", "earlier plan", beside=True, earlier=True),
+            value("12.71–18.62 s", "95 %", earlier=True),
+        ],
+    },
+    {
+        "key": "accuracy",
+        "title": "Accuracy",
+        "values": [
+            value("ok", "earlier plan", earlier=True, tone="good"),
+            value("5.2e-02", "largest error", earlier=True),
+            value("proven", "equal to stock", tone="good"),
+        ],
+    },
+]
+
+
 def is_whole(part: Locator) -> bool:
     """Return whether a text of a tile is visible and not cut."""
     return bool(
@@ -113,6 +153,37 @@ def test_each_tile_shows_its_figure_and_its_change(mount, width: int):
         "41 compilations",
         "30 ops",
     ]
+
+
+@pytest.mark.parametrize("width", [2500, 1430, 957, 900, 840, 460])
+@pytest.mark.parametrize("figures", [PLANNED, ON_RANKS, AFTER_A_CHOICE], ids=["planned", "on ranks", "after a choice"])
+def test_the_words_that_say_what_a_figure_is_are_whole(mount, figures, width: int):
+    page = mount(figures, width)
+    for figure in figures:
+        tile = page.locator(f"[data-figure={figure['key']}]")
+        first = figure["values"][0]
+        words = tile.locator(".wb-first-kind")
+        assert words.inner_text() == first["kind"]
+        assert is_whole(words), (figure["key"], first["kind"])
+        assert is_whole(tile.locator(".wb-number").first), figure["key"]
+        assert tile.locator(".wb-figure-title").evaluate("el => el.scrollWidth <= el.clientWidth"), figure["key"]
+        for beside in tile.locator(".wb-must").all():
+            for part in beside.locator(".wb-number, .wb-kind").all():
+                assert is_whole(part), part.inner_text()
+
+
+def test_figures_of_an_earlier_plan_are_grey_and_predictions_are_light(mount):
+    page = mount(AFTER_A_CHOICE, 957)
+    ink = "el => [getComputedStyle(el).color, getComputedStyle(el).fontWeight]"
+    muted = page.locator(".wb-figure-title").first.evaluate(ink)[0]
+    number = {key: page.locator(f"[data-figure={key}] .wb-number") for key in ("peak", "compile", "step", "accuracy")}
+    assert number["compile"].first.evaluate(ink) == [muted, "600"]
+    assert number["peak"].first.evaluate(ink)[0] != muted
+    assert number["peak"].first.evaluate(ink)[1] == number["step"].first.evaluate(ink)[1] == "400"
+    assert [number["accuracy"].nth(at).evaluate(ink)[0] == muted for at in range(3)] == [True, True, False]
+    # A measured figure beside a predicted one names only another unit.
+    assert number["peak"].all_inner_texts() == ["192 MiB", "192"]
+    assert number["step"].nth(1).inner_text() == "15.23 s"
 
 
 def test_a_tile_in_focus_shows_all_its_lines_and_moves_nothing(mount):

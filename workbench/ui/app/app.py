@@ -15,6 +15,7 @@ import ipywidgets
 
 from workbench.analysis.cost import chrome_trace
 from workbench.bench.fit.choice_ranking import predicted_step_s
+from workbench.bench.session.machine_choice import of_device
 from workbench.errors import WorkbenchError
 from workbench.runs.measure import statement_times
 from workbench.runs.measure.measured_rates import MACHINE_NAMES
@@ -64,6 +65,7 @@ from workbench.ui.widgets.split import Split, side_by_side
 from workbench.util.gc_pause import paused_gc
 
 if TYPE_CHECKING:
+    from workbench.analysis.cost.machines import Machine
     from workbench.bench import Workbench
     from workbench.compiler.api import Plan
     from workbench.runs.process.follow_run import Run
@@ -194,6 +196,8 @@ class App:
         self._forget = bench.observe(self._refresh)
         self._selection.start()
         self.root.observe(lambda _: self.close(), names="comm")
+        if bench.program.device == "cpu":
+            self.strip.in_thread("rates", self._measure_cpu)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -477,6 +481,7 @@ class App:
             against,
             same_choices=same,
             machine=self.bench.machine,
+            rates=self._rates,
             previous=before,
             step_s=self._step_s,
         )
@@ -486,10 +491,10 @@ class App:
 
     @property
     def _step_s(self) -> Callable[[Plan], float] | None:
-        """Predicts the step time of a plan; None on a CPU, whose rates would have to be measured first."""
-        if self.bench.program.device == "cpu":
+        """Predicts the step time of a plan; None while the rates of this computer's CPU are not measured."""
+        machine, ranks = self._rates, self.bench.ranks
+        if machine is None:
             return None
-        machine, ranks = self.bench.machine, self.bench.ranks
 
         def predicted(plan: Plan) -> float:
             # Figures are shown often; the plan and its baseline rarely change.
@@ -500,6 +505,19 @@ class App:
             return known
 
         return predicted
+
+    @property
+    def _rates(self) -> Machine | None:
+        """The machine by whose rates step times are predicted; None while they are not measured."""
+        return self._cpu if self.bench.program.device == "cpu" else self.bench.machine
+
+    _cpu: Machine | None = None
+
+    def _measure_cpu(self) -> None:
+        """Measure the rates of this computer's CPU, which takes a second, and show the predicted step time."""
+        self._cpu = of_device(self.bench)
+        with self._lock:
+            self._show_figures()
 
     _steps_known: tuple[tuple[Plan, Any, float], ...] = ()
 

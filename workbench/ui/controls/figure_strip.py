@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.cost.machines import H100
 from workbench.core.executor import executor_named
+from workbench.runs.measure.measured_rates import THIS_CPU
 from workbench.runs.sweep.compare import step_times
 from workbench.summary import human_bytes, human_seconds, human_share, proof_text
 from workbench.ui.widgets.panel import Panel, esm
@@ -71,6 +72,7 @@ def figures(
     *,
     same_choices: bool,
     machine: Machine = H100,
+    rates: Machine | None = None,
     previous: PreviousRun | None = None,
     step_s: Callable[[Plan], float] | None = None,
 ) -> list[dict[str, Any]]:
@@ -87,19 +89,21 @@ def figures(
         Whether the latest run has the current choices.
     machine : Machine
         Machine on which ranks are simulated.
+    rates : Machine, optional
+        Machine by whose rates `step_s` predicts; by default `machine`.
     previous : PreviousRun, optional
         The last finished run. It supplies the figures that `run` has not measured yet.
     step_s : callable, optional
-        Returns the step time of a plan, predicted from the rates of `machine`. It is shown until a step time has been
-        measured. By default, no predicted step time is shown.
+        Returns the step time of a plan, predicted from the rates of `rates`. By default, no predicted step time is
+        shown.
     """
     start, name = baseline.plan or plan, baseline.name
 
     def supplier_of(has_figure: Callable[[Run], bool]) -> tuple[Run | None, str]:
         """Return the run that supplies a figure, and words that name this run."""
         if previous is not None and run is not None and not has_figure(run) and has_figure(previous.run):
-            return previous.run, f"before, {_measured_words(same_choices=previous.same_choices)}"
-        return run, _measured_words(same_choices=same_choices)
+            return previous.run, "earlier run" if previous.same_choices else _EARLIER
+        return run, "measured" if same_choices else _EARLIER
 
     peak = [_predicted_bytes(plan.peak_bytes, start.peak_bytes, name)]
     by_run, measured = supplier_of(lambda run: run.memory["measured_peak_bytes"] is not None)
@@ -110,7 +114,7 @@ def figures(
             if predicted
             else ""
         )
-        peak.append({"text": human_bytes(found), "kind": measured, "tip": tip})
+        peak.append({**_measured(human_bytes(found), measured, tip), "beside": True})
     saved = [_predicted_bytes(plan.saved_bytes, start.saved_bytes, name)]
     saved.append(_value(f"{plan.saved_tensors} tensors", "", plan.saved_tensors - start.saved_tensors, str, name))
     shown: list[dict[str, Any]] = [
@@ -135,8 +139,15 @@ def figures(
     )
     timed = supplier_of(lambda run: run.times is not None)
     step = _step_time(*timed, baseline)
-    if step_s is not None and step == [_UNMEASURED]:
-        step = [_predicted_step(step_s(plan), step_s(start), name, machine)]
+    if step_s is not None:
+        predicted_step = _predicted_step(step_s(plan), step_s(start), name, rates or machine)
+        if step == [_UNMEASURED]:
+            step = [predicted_step]
+        elif step[0].get("earlier"):
+            # Only the prediction is of this plan, so it comes first.
+            step = [predicted_step, {**step[0], "beside": True}, *step[1:]]
+        else:
+            step.append({**predicted_step, "beside": True})
     shown.append({"key": "step", "title": "Step time", "values": step})
     overlap = plan.overlap_on(machine)
     if overlap is not None:
@@ -148,8 +159,16 @@ def figures(
     return shown
 
 
-def _measured_words(*, same_choices: bool) -> str:
-    return "measured" if same_choices else "measured, other choices"
+_EARLIER = "earlier plan"
+"""Mark of a figure that was measured under other choices."""
+
+
+def _measured(text: str, measured: str, tip: str = "") -> dict[str, Any]:
+    """Return a measured value. `measured` says of which plan or run it is; a value of an earlier plan is grey."""
+    if measured != _EARLIER:
+        return {"text": text, "kind": measured, "tip": tip}
+    why = "measured under other choices"
+    return {"text": text, "kind": measured, "tip": f"{why}; {tip}" if tip else why, "earlier": True}
 
 
 _ESTIMATED = ("peak", "saved")
@@ -190,7 +209,7 @@ def _compile_time(run: Run | None, measured: str, baseline: Baseline) -> dict[st
     """Return the compile time and its change. The change has no verdict, because both times were measured only once."""
     if run is None or run.compile_s is None:
         return dict(_UNMEASURED)
-    value = {"text": human_seconds(run.compile_s), "kind": measured}
+    value = _measured(human_seconds(run.compile_s), measured)
     base = baseline.run
     if base is None or base.run_dir == run.run_dir or base.compile_s is None:
         return value
@@ -210,16 +229,18 @@ def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[
     times = run.times if run is not None else None
     if run is None or times is None:
         return [dict(_UNMEASURED)]
-    value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, baseline)}
+    value = {**_measured(human_seconds(times["step_s"]), measured), **_step_change(run, baseline)}
     if run.beside_load:
-        value["kind"] = f"{measured}, busy CPU"
+        value["kind"] = measured if measured == _EARLIER else f"{measured}, busy CPU"
         value["tip"] = "; ".join(filter(None, (value.get("tip", ""), run.beside_load)))
     range_s = _interval(times["low_s"], times["high_s"])
-    interval = {"text": range_s, "kind": "95 % interval", "tip": f"of the median step, {measured}"}
+    earlier = {"earlier": True} if measured == _EARLIER else {}
+    interval = {"text": range_s, "kind": "95 % interval", "tip": f"of the median step, {measured}", **earlier}
     beside = [
         {
             "text": human_seconds(other["step_s"]),
             "kind": f"{name}, {measured}",
+            **earlier,
             "tip": f"interleaved; {_BESIDE[other['verdict']]}: {other['ratio']:.3f} times this run's, "
             f"95 % interval {other['low']:.3f} to {other['high']:.3f}",
         }
@@ -234,7 +255,8 @@ _LEAST_CHANGE = 5e-4
 
 def _predicted_step(step_s: float, base_s: float, baseline_name: str, machine: Machine) -> dict[str, Any]:
     change = step_s - base_s if abs(step_s - base_s) >= _LEAST_CHANGE * base_s else 0.0
-    tip = f"not measured yet; from the rates of {machine.name}, without the time to launch kernels"
+    launches = "" if machine.name == THIS_CPU else ", without the time to launch kernels"
+    tip = f"predicted from the rates of {machine.name}{launches}"
     return {**_value(f"≈ {human_seconds(step_s)}", "predicted", change, human_seconds, baseline_name), "tip": tip}
 
 
@@ -380,11 +402,10 @@ def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:
         return [{"text": "–", "kind": "not checked yet"}]
     against = f"largest error of an output or a gradient, against {accuracy.against}"
     worst = {"text": f"{accuracy.max_error:.1e}", "kind": "largest error", "tip": against}
-    return [
-        {"text": "ok" if accuracy.ok else "differs", "kind": measured, "tone": "good" if accuracy.ok else "bad"},
-        worst,
-        *([_bits(accuracy)] if accuracy.words else []),
-    ]
+    tone = {"tone": "good" if accuracy.ok else "bad"}
+    value = {**_measured("ok" if accuracy.ok else "differs", measured), **tone}
+    values = [value, worst, *([_bits(accuracy)] if accuracy.words else [])]
+    return [{**one, "earlier": True} for one in values] if measured == _EARLIER else values
 
 
 def _bits(accuracy: Accuracy) -> dict[str, Any]:

@@ -1,34 +1,63 @@
-// The strip of figures: a band of fixed height, in which each tile shows its first figure and that figure's change.
-// A tile shows its further figures as far as they fit, and all of them while it is under the pointer or has the focus.
+// The strip of figures: a band of fixed height, in which each tile shows its first figure, what this figure is (predicted,
+// measured, of an earlier plan), its change, and the figure that belongs beside it. A tile shows its further figures as
+// far as they fit, and all of them while it is under the pointer or has the focus.
 // While a plan is made, the figures of the previous plan are grey.
 
 import { follow, h, panel } from "../dom.js";
+
+/** Forms of a tile, the first that fits is taken. `short`: the title's first word; `below`: the kind of the first figure
+ *  stands below the title; `plain`: without the change. */
+const FORMS = ["", "below", "short", "short below", "short plain", "short below plain"];
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "strip");
   const note = (text) => text && h("span", { class: "wb-figure-note" }, text);
-  const line = (value, kind, tip) => {
+  const line = (value, kind, tip, first) => {
     const words = h("span", { class: "wb-kind" }, kind), count = /^\d+$/.test(value.text); // no line break between a count and its noun
-    return h("div", { class: "wb-value" },
-      h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, value.text, count && [" ", words]), !count && [" ", words],
+    // A figure beside the first has its words in front, and names its unit only if it is another.
+    const unit = value.beside && value.text.endsWith(` ${first.text.split(" ").at(-1)}`);
+    const number = unit ? value.text.split(" ").slice(0, -1).join(" ") : value.text;
+    return h("div", { class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}` },
+      value.beside && [words, " "],
+      h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, number, count && [" ", words]), !value.beside && !count && [" ", words],
       value.delta && [" ", h("span", { class: `wb-delta wb-${value.delta_tone}` }, value.delta)],
-      value.delta_vs && [" ", h("span", { class: "wb-vs" }, value.delta_vs)],
-      note(tip), value.delta_tip !== value.delta_vs && note(value.delta_tip));
+      note(tip), note(value.delta_tip));
   };
-  /** Return a title that can break only after its first word. The CSS hides the second line. */
-  const named = (title) => { const [, word, rest] = /^(\w+)(.*)$/.exec(title); return [word, rest.startsWith(",") ? h("wbr") : " ", h("span", {}, rest.trim())]; };
+  /** Return a title in two parts, of which a narrow tile shows only the first word. */
+  const named = (title) => { const [, word, rest] = /^(\w+)(.*)$/.exec(title); return [word, h("span", { class: "wb-rest" }, rest)]; };
   const tile = ({ key, title, older, values: [first, ...others] }) => h("div",
     { class: `wb-figure${older ? " wb-older" : ""}`, "data-figure": key, role: "group", tabindex: "0", "aria-label": title },
     h("div", { class: "wb-figure-box" },
       h("div", { class: "wb-figure-title" }, named(title), " ", h("span", { class: "wb-kind" }, first.kind)),
       h("div", { class: "wb-figure-values" }, line(first, "", first.tip),
-        others.map((value, at) => line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip)))));
-  return follow(model, ["content"], () => {
+        others.map((value, at) => line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
+
+  /** Give each tile the first form in which its title and the words that make its figures true are whole. */
+  const fit = () => {
+    for (const one of el.children) {
+      const title = /** @type {HTMLElement} */ (one.querySelector(".wb-figure-title")), values = /** @type {HTMLElement} */ (one.querySelector(".wb-figure-values"));
+      const kind = /** @type {HTMLElement} */ (one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind"));
+      kind.classList.add("wb-first-kind");
+      for (const form of FORMS) {
+        /** @type {HTMLElement} */ (one).dataset.form = form;
+        if (form.includes("below")) values.firstElementChild?.after(kind);
+        else title.append(kind);
+        const end = values.getBoundingClientRect().bottom + 0.5;
+        const must = [...values.querySelectorAll(".wb-value:first-child > :is(.wb-number, .wb-delta), .wb-kind:not(.wb-value > .wb-kind), .wb-must")];
+        if (title.scrollWidth <= title.clientWidth && must.every((part) => part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1)) break;
+      }
+    }
+  };
+  const sizes = new ResizeObserver(fit);
+  sizes.observe(el);
+  const stop = follow(model, ["content"], () => {
     const focused = Array.from(el.children).indexOf(/** @type {Element} */ (document.activeElement));
     el.replaceChildren(...(model.get("content").figures ?? []).map(tile));
     if (focused >= 0) /** @type {HTMLElement | undefined} */ (el.children[focused])?.focus({ preventScroll: true });
+    fit();
   });
+  return () => { sizes.disconnect(); stop(); };
 }
 
 export default { render };
