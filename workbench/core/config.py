@@ -271,7 +271,7 @@ class Config:
 
         return api.torch_checkpoint(self, model)
 
-    def text(self, notes: Mapping[str, str] | None = None, *, file: str = "choices.py") -> str:
+    def text(self, notes: Mapping[str, str] | None = None, *, file: str = "choices.py", compiled: str = "model") -> str:
         """Return the text of a Python file with this config, which `load` can read.
 
         Parameters
@@ -280,6 +280,8 @@ class Config:
             Maps the id of a site to the comment that is written above its choice.
         file : str
             Name of the file. It is part of the docstring at the beginning of the file.
+        compiled : str
+            Name of the function or module that the docstring compiles.
         """
         lines = [
             f'"""Choices for Thunder: {_plain(self.program)}, device {self.device}, executor {self.executor}.',
@@ -289,7 +291,7 @@ class Config:
             "    import workbench as wb",
             "",
             f"    config = wb.load('{_plain(file)}')",
-            "    fast = config.jit(model)  # thunder.jit with exactly these choices",
+            f"    fast = config.jit({compiled})  # thunder.jit with exactly these choices",
             "",
             *self._rank_lines(),
             "`wb.load` never executes this file. The arguments of `wb.Config` may only be literals. A choice is a site",
@@ -317,7 +319,12 @@ class Config:
         return "\n".join(lines) + "\n"
 
     def write(
-        self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        notes: Mapping[str, str] | None = None,
+        *,
+        overwrite: bool = False,
+        compiled: str = "model",
     ) -> Path:
         """Write the config to a file, and return the path of the file.
 
@@ -327,7 +334,7 @@ class Config:
         Parameters
         ----------
         path : path
-        notes : mapping of str to str, optional
+        notes, compiled
             See `text`.
         overwrite : bool
             Whether to replace an existing file that is not a config.
@@ -344,7 +351,9 @@ class Config:
         unchanged = "nothing was written, and the choices still apply"
         try:
             target = paths.check_writable(path)
-            return paths.write(path, self.text(notes, file=target.name).encode(), may_replace=may_replace)
+            return paths.write(
+                path, self.text(notes, file=target.name, compiled=compiled).encode(), may_replace=may_replace
+            )
         except FileExistsError as error:
             raise ConfigError(
                 f"cannot write {one_line(str(path))}: {paths.reason_of(error)}; {unchanged}",

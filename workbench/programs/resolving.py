@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import keyword
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
@@ -61,6 +63,12 @@ class Program:
     def seed(self) -> int:
         """Seed with which parameters and inputs are drawn."""
         return int(self.spec["seed"])
+
+    @property
+    def name_in_script(self) -> str:
+        """The name of the user's function; ``model`` for any other program, whose variable is not known."""
+        is_own = isinstance(self.callable, FunctionType) and self.spec["kind"] == "pickle"
+        return self.name if is_own and self.name.isidentifier() and not keyword.iskeyword(self.name) else "model"
 
     @property
     def modes(self) -> dict[str, str]:

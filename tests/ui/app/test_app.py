@@ -137,7 +137,7 @@ def test_a_failed_export_is_reported_and_a_possible_export_is_written(app, tmp_p
     assert told.endswith("; give another name"), "the message must name only what the app can do"
     app._on_message({"type": "export", "path": str(tmp_path / "x.py")})
     assert app.controls.content["message"] == {
-        "text": f'Written to {tmp_path / "x.py"}. In a notebook: wb.load("{tmp_path / "x.py"}").jit(model)',
+        "text": f'Written to {tmp_path / "x.py"}. In a script: fast = wb.load("{tmp_path / "x.py"}").jit(model)',
         "bad": False,
         "file": str(tmp_path / "x.py"),
     }

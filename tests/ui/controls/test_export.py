@@ -65,6 +65,20 @@ def test_the_file_shown_is_the_file_written(app, bench, tmp_path, target):
     until(lambda: "Written to" in app.controls.content["message"]["text"])
 
 
+def test_a_users_function_is_named_in_the_file_and_in_the_message(tmp_path):
+    net = torch.nn.Linear(4, 4)
+
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return net(x).sum()
+
+    app = App(wb.open(loss_of, torch.randn(2, 4), device="cpu", executor="torch"))
+    path = tmp_path / "loss_of.choices.py"
+    app._on_message({"type": "export", "path": str(path), "target": "thunder"})
+    assert app.controls.content["message"]["text"].endswith(f'In a script: fast = wb.load("{path}").jit(loss_of)')
+    assert "    fast = config.jit(loss_of)  # thunder.jit with exactly these choices\n" in path.read_text()
+    app.close()
+
+
 def test_a_plan_and_a_report_are_written_for_a_colleague(app, bench, tmp_path):
     for target, name in (("plan", "net.plan.json"), ("report", "net.html")):
         assert shown(app, target)["text"] == ""
@@ -131,7 +145,7 @@ def test_a_program_of_several_graphs_says_why_it_has_no_file_for_pytorch():
     bench = wb.open(broken, torch.randn(8, requires_grad=True), device="cpu", executor="torch", capture="parts")
     app = App(bench.benches[0])
     assert "graph" in shown(app, "torch")["refused"]
-    assert shown(app, "thunder")["text"] == bench.config.text(bench.notes(), file="net_choices.py").rstrip("\n")
+    assert shown(app, "thunder")["text"] == bench.export_text("net_choices.py").rstrip("\n")
     app.close()
 
 

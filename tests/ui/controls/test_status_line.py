@@ -135,7 +135,7 @@ def test_a_written_file_is_a_link_where_the_page_can_open_it(mount, can: bool):
         }""",
         can,
     )
-    text = "Written to llama.choices.py. In a notebook: wb.load('llama.choices.py').jit(model)"
+    text = "Written to llama.choices.py. In a script: fast = wb.load('llama.choices.py').jit(model)"
     set_traits(page, said={"message": {"text": text, "bad": False, "file": "llama.choices.py"}})
     assert page.locator(".wb-message-text").inner_text() == text
     link = page.get_by_role("button", name="llama.choices.py")

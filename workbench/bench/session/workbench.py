@@ -752,7 +752,7 @@ class Workbench:
         torch_file.check_target(target)
         if target != "thunder":
             return torch_file.write(self, path, target, overwrite=overwrite)
-        return self.config.write(path, self.notes(), overwrite=overwrite)
+        return self.config.write(path, self.notes(), overwrite=overwrite, compiled=self.program.name_in_script)
 
     def export_text(self, path: str | Path, *, target: str = "thunder") -> str:
         """Return the text of the file that `export` would write. No file is written."""
@@ -762,7 +762,7 @@ class Workbench:
         name = Path(path).name
         if target != "thunder":
             return torch_file.file_text(self, self.torch_choices(), target, name)
-        return self.config.text(self.notes(), file=name)
+        return self.config.text(self.notes(), file=name, compiled=self.program.name_in_script)
 
     def torch_choices(self) -> TorchChoices:
         """Return the current choices that plain PyTorch can follow, and the reasons why it cannot follow the others.

@@ -108,8 +108,9 @@ class Exporter:
         written = self._act(writers.get(target, lambda: bench.export(path, target=target)))
         if written is None:
             return
+        loaded = f"wb.load({json.dumps(path, ensure_ascii=False)})"
         uses = {
-            "thunder": f" In a notebook: wb.load({json.dumps(path, ensure_ascii=False)}).jit(model)",
+            "thunder": f" In a script: fast = {loaded}.jit({bench.program.name_in_script})",
             "plan": f" In a notebook: wb.open({json.dumps(path, ensure_ascii=False)}); or double-click it.",
             **{kind: f" In your script: import {module}; {use.format(module)}" for kind, use in _USES.items()},
         }

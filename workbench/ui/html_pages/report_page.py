@@ -226,11 +226,12 @@ def _runs(bench: Workbench) -> str:
 
 
 def _replay_section(bench: Workbench, commands: Sequence[str]) -> str:
-    text = bench.config.text(bench.notes())
+    text = bench.config.text(bench.notes(), compiled=bench.program.name_in_script)
     link = f"data:text/x-python;base64,{base64.b64encode(text.encode(errors='backslashreplace')).decode()}"
     lines = "".join(f"<pre tabindex='0'>{escape(command)}</pre>" for command in commands)
     replay = (
-        "import workbench as wb\n\nfast = wb.load('choices.py').jit(model)  # thunder.jit with exactly these choices"
+        f"import workbench as wb\n\nfast = wb.load('choices.py').jit({bench.program.name_in_script})"
+        "  # thunder.jit with exactly these choices"
     )
     return (
         f"{lines}<pre tabindex='0'>{escape(replay)}</pre>"
