@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,6 +62,25 @@ def test_at_least_three_turns_are_taken_in_any_budget() -> None:
     assert interleaved_timing.take_interleaved({"a": lambda: 1}, 10, 0.0) == {
         "a": [1] * interleaved_timing.LEAST_SAMPLES
     }
+
+
+def test_progress_counts_to_the_turns_that_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(interleaved_timing, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+
+    def sample() -> None:
+        clock[0] += 10.0
+
+    told: list[tuple[int, int, float]] = []
+    for count, budget_s in ((20, 5.0), (20, 90.0), (4, math.inf)):
+        interleaved_timing.take_interleaved(
+            {"a": sample, "b": sample}, count, budget_s, on_progress=lambda *words: told.append(words)
+        )
+    # Three turns in any case; five turns in 90 seconds, because a turn that has begun ends; all turns without a budget.
+    least, most, every = told[:6], told[6:16], told[16:]
+    assert (least[0], least[-1]) == ((1, 6, 50.0), (6, 6, 0.0))
+    assert (most[0], most[-1]) == ((1, 10, 90.0), (10, 10, 0.0))
+    assert (every[0], every[-1]) == ((1, 8, 70.0), (8, 8, 0.0))
 
 
 def test_on_a_cpu_the_device_time_of_a_step_is_its_wall_time() -> None:

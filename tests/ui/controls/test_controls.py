@@ -40,6 +40,9 @@ def test_a_fusion_that_begins_right_after_another_is_named_with_the_next_sample(
     clock[0] += controls.STATE_INTERVAL_S
     run.deliver(events.MemorySample(t_s=1.2, rss_bytes=1))
     assert "fusion 2 of 2: second" in shown[-1]["text"]
+    clock[0] += 1
+    run.deliver(events.Progress(t_s=1.25, done=120, count=700, left_s=90.2))
+    assert shown[-1]["text"] == "Compiling, step 120 of 700, about 90 s left"
     told = len(shown)
     clock[0] += 1
     run.deliver(events.MemorySample(t_s=1.3, rss_bytes=1))

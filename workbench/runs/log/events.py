@@ -131,6 +131,17 @@ class Phase(Event):
 
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress(Event):
+    """The current phase has done `done` of about `count` steps, and takes about `left_s` more seconds."""
+
+    type = "progress"
+    done: int
+    count: int
+    left_s: float
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Warned(Event):
     """A warning, for example that a choice does not fit the program, or that a rank is silent. The run continues."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +93,7 @@ def take_interleaved[T](
     *,
     seed: int = 0,
     on_sample: Callable[[str, T], None] | None = None,
+    on_progress: Callable[[int, int, float], None] | None = None,
 ) -> dict[str, list[T]]:
     """Take interleaved samples of several variants, in a new random order for each turn.
 
@@ -109,6 +111,9 @@ def take_interleaved[T](
         Seed for the order of the variants.
     on_sample : callable, optional
         Called after each sample, with the variant's name and the sample.
+    on_progress : callable, optional
+        Called after each sample, with the number of samples so far, their expected number, and the expected seconds
+        until the last one.
 
     Returns
     -------
@@ -117,7 +122,8 @@ def take_interleaved[T](
     """
     order = random.Random(seed)
     found: dict[str, list[T]] = {name: [] for name in variants}
-    deadline = time.perf_counter() + budget_s
+    begun = time.perf_counter()
+    deadline = begun + budget_s
     for turn in range(count):
         if turn >= LEAST_SAMPLES and time.perf_counter() >= deadline:
             break
@@ -128,6 +134,13 @@ def take_interleaved[T](
             found[name].append(sample)
             if on_sample is not None:
                 on_sample(name, sample)
+            if on_progress is not None:
+                done = sum(map(len, found.values()))
+                each_s = (time.perf_counter() - begun) / done
+                fit = budget_s / (each_s * len(variants)) if each_s else math.inf
+                turns = count if fit >= count else max(min(count, LEAST_SAMPLES), math.ceil(fit))
+                most = max(turns * len(variants), done)
+                on_progress(done, most, each_s * (most - done))
     return found
 
 

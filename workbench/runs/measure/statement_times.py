@@ -130,6 +130,7 @@ def measure(
     budget_s: float,
     kernels: Sequence[DeviceActivity],
     t_s: Callable[[], float],
+    on_progress: Callable[[int, int, float], None] | None = None,
 ) -> events.StatementTimes:
     """Run steps with and without clocks, interleaved, and compute the median time of each statement.
 
@@ -148,6 +149,8 @@ def measure(
         The device's work in one step; empty on a CPU.
     t_s : callable
         The log's clock.
+    on_progress : callable, optional
+        As in `workbench.runs.measure.interleaved_timing.take_interleaved`.
 
     Raises
     ------
@@ -186,7 +189,7 @@ def measure(
     try:
         turns = turns_of(time_without_clocks(), budget_s)
         found = interleaved_timing.take_interleaved(
-            {**variants, **both, "without": time_without_clocks}, turns, budget_s
+            {**variants, **both, "without": time_without_clocks}, turns, budget_s, on_progress=on_progress
         )
     finally:
         clocks.stop()

@@ -202,7 +202,7 @@ def _measure(
         _phase(log, "clocks")
         works = [clocking.DeviceActivity(**kernel) for kernel in kernels]
         try:
-            log.write(clocking.measure(stepper, clocks, options.sampling_s / 2, works, log.now_s))
+            log.write(clocking.measure(stepper, clocks, options.sampling_s / 2, works, log.now_s, _progress(log)))
         except clocking.UnsteadyError as error:
             log.write(events.Warned(t_s=log.now_s(), message=str(error)))
     if options.clocks and (compiled := _parts_of(stepper)) is not None:
@@ -220,6 +220,23 @@ def _measure(
                 _check(recorded, kernels_run, build, log, options.seed, run_request, run_dir)
     if group is not None:
         group.leave()
+
+
+_PROGRESS_S = 0.5
+"""Least seconds between two records of progress, because writing a record takes time."""
+
+
+def _progress(log: event_log.EventLog) -> Callable[[int, int, float], None]:
+    """Return a function that logs the progress of a phase."""
+    written_s = log.now_s()
+
+    def write(done: int, count: int, left_s: float) -> None:
+        nonlocal written_s
+        if log.now_s() - written_s >= _PROGRESS_S:
+            written_s = log.now_s()
+            log.write(events.Progress(t_s=written_s, done=done, count=count, left_s=left_s))
+
+    return write
 
 
 def _parts_of(stepper: Stepper) -> CompiledParts | None:
@@ -296,6 +313,7 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: event_log.EventLo
         options.sampling_s * len(steppers),
         seed=options.seed,
         on_sample=on_sample,
+        on_progress=_progress(log),
     )
     other_cores = load.busy_cores()
     samples_s = [sample.wall_s for sample in found[own]]

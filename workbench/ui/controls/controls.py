@@ -115,7 +115,7 @@ class Readout:
         self._controls, self._line, self._run, self._on_news = controls, line, run, on_news
         self._lock = threading.Lock()
         self._begun = time.monotonic()
-        self._fusion = ""
+        self._within = ""
         self._all: list[bytes] = []
         self._unsent: list[bytes] = []
         self._sent_at = self._shown_at = 0.0
@@ -149,9 +149,11 @@ class Readout:
             over = event.type in ("finished", "failed", "cancelled")
             if event.type == "fusion_begin":
                 name, index, count = (getattr(event, field) for field in ("name", "index", "count"))
-                self._fusion = f", fusion {index + 1} of {count}: {name}"
+                self._within = f", fusion {index + 1} of {count}: {name}"
+            elif event.type == "progress":
+                self._within = _words_of_progress(*(getattr(event, field) for field in ("done", "count", "left_s")))
             elif event.type in ("fusion_end", "phase"):
-                self._fusion = ""
+                self._within = ""
             self._stale = True
             if over or event.type == "phase" or now - self._shown_at >= STATE_INTERVAL_S:
                 self._show()
@@ -170,7 +172,7 @@ class Readout:
         state = run.state
         busy = state not in _ENDS
         stages = sorted(run.stages, key=lambda stage: -stage["seconds"])[:_MOST_STAGES]
-        text = f"{PHASES.get(run.phase, 'Starting')}{self._fusion}" if busy else _ENDS[state]
+        text = f"{PHASES.get(run.phase, 'Starting')}{self._within}" if busy else _ENDS[state]
         if state == "failed":
             text = f"Failed: {run.error}"
         self._shown_at = time.monotonic()
@@ -184,3 +186,8 @@ class Readout:
                 "elapsed_s": self._shown_at - self._begun,
             }
         )
+
+
+def _words_of_progress(done: int, count: int, left_s: float) -> str:
+    left = f"{left_s:.0f} s" if left_s < 100 else f"{left_s / 60:.0f} min"
+    return f", step {done} of {count}" + (f", about {left} left" if left_s >= 1 else "")
