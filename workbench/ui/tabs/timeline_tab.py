@@ -58,7 +58,7 @@ def simulated_lanes(graph: Graph, overlap: Overlap, ids: Sequence[str]) -> list[
             }
         )
     # The order of lanes does not depend on which stream starts first in a plan.
-    order = sorted(lanes, key=lambda stream: ("host" != stream, stream))
+    order = sorted(lanes, key=lambda stream: (stream != "host", stream))
     return [{"name": f"{stream}, sim.", "kind": "device", "bars": lanes[stream]} for stream in order]
 
 
