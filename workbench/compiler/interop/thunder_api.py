@@ -405,6 +405,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "python_del",
         "python_return",
         "shallow_copy.bind",
+        "unpack_sequence",
         "unpack_trivial",
         "update_aliases.bind",
     ),
