@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.analysis.cost.machines import H100
 from workbench.bench.report import torch_file
+from workbench.compiler.driver.torch_prediction import predict_and_read
 from workbench.errors import ConfigError, ConfigWarning
 from workbench.plain_torch import compiled, eager
 
@@ -224,3 +226,12 @@ def test_fewer_bytes_are_predicted_with_choices() -> None:
     opened = wb.open(model(), inputs())
     opened.choose({"saved:up/linear": "recompute"})
     assert opened.torch_prediction(stock=True).saved_bytes - opened.torch_prediction().saved_bytes == 4 * 32 * 4
+
+
+@pytest.mark.slow
+def test_recomputation_adds_its_operations_to_the_predicted_step() -> None:
+    captured = wb.open(model(), inputs())._captured
+    stock, chosen = (predict_and_read(captured, choices).memory for choices in ({}, {("up", "linear", 0): "recompute"}))
+    assert chosen.flops["float32"] - stock.flops["float32"] == 2 * 4 * 8 * 32
+    assert all(moved > 0 for moved, _ in stock.kernels)
+    assert chosen.seconds(H100) > stock.seconds(H100)
