@@ -46,15 +46,25 @@ def new_environment(folder: Path) -> Path:
     return folder / "bin"
 
 
+def install(commands: Path, *what: str) -> None:
+    """Install packages in their tested versions. Use uv if there is one, because pip takes minutes to copy PyTorch."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    # Ask for the version, because a version manager has a command `uv` even if uv is not installed.
+    if uv and subprocess.run([uv, "--version"], capture_output=True, check=False).returncode == 0:
+        tool: list[str | Path] = [uv, "pip", "install", "--python", commands / "python"]
+    else:
+        tool = [commands / "python", "-m", "pip", "install"]
+    run(*tool, "-q", "-c", CONSTRAINTS, *what)
+
+
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a wheel and an sdist of the checkout, and a wheel of the sdist in the folder ``again``."""
     home = tmp_path_factory.mktemp("build")
     bin_dir = new_environment(home / "environment")
     assert CONSTRAINTS.exists()
-    command = [bin_dir / "python", "-m", "pip", "install", "-q", "-c", CONSTRAINTS, "hatchling", "hatch-vcs"]
     try:
-        run(*command)
+        install(bin_dir, "hatchling", "hatch-vcs")
     except AssertionError as error:
         if os.environ.get("CI") == "true":
             raise
@@ -78,7 +88,7 @@ def bin_dir(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of commands of a new environment, into which the wheel is installed with the extra ``[lab]``."""
     commands = new_environment(tmp_path_factory.mktemp("installed") / "environment")
     (wheel,) = dist.glob("*.whl")
-    run(commands / "python", "-m", "pip", "install", "-q", "-c", CONSTRAINTS, f"{wheel}[lab]")
+    install(commands, f"{wheel}[lab]")
     return commands
 
 
