@@ -217,7 +217,7 @@ def _second_lines(rows: list[dict[str, Any]], seconds: dict[str, dict[str, Any]]
     pairs = [(found, seconds[found["model"]]) for found in rows if _is_tried(seconds.get(found["model"]))]
     right = [(found, second) for found, second in pairs if is_right(second)]
     same = sum(not _plan_differences(found, second) for found, second in right)
-    alike = sum(_fault(found) == _fault(second) != "" for found, second in pairs)
+    alike = sum(_reason_cell(_fault(found)) == _reason_cell(_fault(second)) != "" for found, second in pairs)
     lines = [
         f"## What differs on PyTorch {version}",
         "",
@@ -230,7 +230,7 @@ def _second_lines(rows: list[dict[str, Any]], seconds: dict[str, dict[str, Any]]
     ]
     for found, second in pairs:
         plan, fault = _plan_differences(found, second), _fault(second)
-        if fault == _fault(found):
+        if _reason_cell(fault) == _reason_cell(_fault(found)):
             fault = ""
         elif fault:
             fault = f"not right: {fault}"

@@ -43,6 +43,7 @@ def last_cells(text: str) -> dict[str, str]:
 
 def test_a_second_pytorch_has_a_column_and_its_differences_have_a_list() -> None:
     first = rows("2.10.0", llama={}, qwen2={}, gemma={}, opt={}, bloom={}, phi={"accurate": False, "worst": "bad"})
+    first |= rows("2.10.0", falcon={"reason": "/one/site-packages/some.py:3 fails"})
     second = rows(
         "2.12.1",
         llama={},
@@ -50,6 +51,7 @@ def test_a_second_pytorch_has_a_column_and_its_differences_have_a_list() -> None
         gemma={"accurate": False, "worst": "output is off"},
         opt={"reason": "not installed: No module"},
         phi={"accurate": False, "worst": "bad"},
+        falcon={"reason": "/two/site-packages/some.py:3 fails"},
     )
     text = table.page(list(first.values()), second)
     assert last_cells(text) == {
@@ -59,14 +61,16 @@ def test_a_second_pytorch_has_a_column_and_its_differences_have_a_list() -> None
         "opt": "not tried",
         "bloom": "not tried",
         "phi": "no",
+        "falcon": "no",
     }
     section = text.partition("## What differs on PyTorch 2.12.1")[2]
-    assert "4 of the 6 models were tried on PyTorch 2.12.1. 2 are right. The plans of 1 of these" in section
-    assert "1 fail for the same reason" in section
+    assert "5 of the 7 models were tried on PyTorch 2.12.1. 2 are right. The plans of 1 of these" in section
+    assert "2 fail for the same reason" in section
     assert "| transformers qwen2 | statements: 9 instead of 7 |" in section
     assert "| transformers gemma | not right: differs in the first step: output is off |" in section
     assert "| transformers llama |" not in section
     assert "| transformers phi |" not in section
+    assert "| transformers falcon |" not in section
 
 
 def test_a_page_of_one_pytorch_has_no_further_column() -> None:
