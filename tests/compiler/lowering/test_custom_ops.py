@@ -11,6 +11,7 @@ import torchvision
 from torch import nn
 
 import workbench
+from tests.needs import needs_nvfuser
 from tests.trial_counts import beyond
 from workbench.bench import Workbench
 from workbench.runs.measure import accuracy, memory_meter
@@ -169,6 +170,7 @@ def test_steps_are_right_and_take_the_predicted_memory(bench: Workbench, recompu
     assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
 
 
+@needs_nvfuser
 def test_fusions_do_not_include_custom_operators(bench: Workbench) -> None:
     model, args, _ = build()
     planned = workbench.open(model, *args, device="planned", executor="nvfuser")
@@ -258,6 +260,7 @@ def test_compiled_operators_run_again_for_their_gradient(recomputed: bool) -> No
     assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
 
 
+@needs_nvfuser
 def test_compiled_operators_are_planned_for_an_absent_gpu() -> None:
     model, args, _ = build_regions()
     here = workbench.open(model, *args, device="cpu", executor="torch", capture="dynamo")

@@ -39,7 +39,7 @@ COVARIANCES: dict[str, Program] = {
     "of too few counted columns": lambda x: torch.cov(x, correction=7, aweights=ONES, fweights=ONES.long()),
     "of correlated rows": torch.corrcoef,
     "of a correlated row": lambda x: torch.corrcoef(x[0]),
-    "of a weight without dimensions": lambda x: torch.cov(x[:, :1], correction=0, aweights=x[0, 0].exp()),
+    "of a weight without dimensions": lambda x: torch.cov(2 * x[:, :1], correction=0, aweights=x[0, 0].exp()),
     "of complex rows": lambda x: torch.view_as_real(torch.cov(torch.complex(x, x.sin()))),
     "of a row that is constant": lambda x: torch.corrcoef(torch.cat([x, ONES[None]])),
 }
