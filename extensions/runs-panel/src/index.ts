@@ -90,7 +90,9 @@ const runs: JupyterFrontEndPlugin<void> = {
     const item = new RunsStatus(feed, () => shell.activateById(panel.id));
     status?.registerStatusItem("thunder-workbench-runs-panel:status", { item, align: "right", rank: 200 });
     feed.ended.connect((_, run) => {
-      if (run.state === "done") Notification.success(`${titleOf(run)} is done`, { autoClose: 5000 });
+      // An app in sight says itself that its run is done, in the line that a notification would cover.
+      const inSight = Array.from(document.querySelectorAll<HTMLElement>(".wb-app")).some((app) => app.offsetParent !== null);
+      if (run.state === "done" && !inSight) Notification.success(`${titleOf(run)} is done`, { autoClose: 5000 });
       else if (run.state === "failed") Notification.error(`${titleOf(run)} failed: ${run.error}`, { autoClose: 8000 });
     });
     void app.restored.then(() => feed.start());

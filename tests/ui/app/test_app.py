@@ -128,6 +128,12 @@ def test_a_refused_choice_changes_nothing_and_gives_one_line(app, bench):
     assert app.controls.content["message"] is None
 
 
+def test_the_export_below_a_fit_writes_the_usual_file(app, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app._on_message({"type": "export"})
+    assert (tmp_path / app.controls.file).read_text().startswith('"""Choices for Thunder')
+
+
 def test_a_failed_export_is_reported_and_a_possible_export_is_written(app, tmp_path):
     app._on_message({"type": "export", "path": str(tmp_path / "none" / "x.py")})
     assert app.controls.content["message"]["bad"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import workbench as wb
-from tests.ui.apps import figure
+from tests.ui.apps import figure, until
 from workbench.ui.app.app import App
 from workbench.ui.controls.messages import app_name, header_words, size_words
 
@@ -61,16 +61,31 @@ def test_a_planned_program_shows_its_predicted_step(program):
     assert step["kind"] == "predicted"
     assert step["text"].startswith("≈ ")
     assert "delta" not in step
-    assert "not measured yet; from the rates of H100" in step["tip"]
+    assert "from the rates of H100" in step["tip"]
     bench.choose({site.id: "offload" for site in bench.sites("saved") if site.values and "offload" not in site.illegal})
     assert figure(app, "step")["delta"].startswith("+")
     app.close()
 
 
-def test_a_program_on_the_cpu_shows_no_predicted_step():
-    app = App(wb.open("mlp", device="cpu", executor="torch"))
-    assert figure(app, "step") == {"text": "–", "kind": "not measured yet"}
+def test_a_program_on_the_cpu_shows_its_predicted_step_when_the_rates_are_measured():
+    bench = wb.open("mlp", device="cpu", executor="torch")
+    app = App(bench)
+    until(lambda: figure(app, "step")["kind"] == "predicted")
+    assert "from the rates of this CPU" in figure(app, "step")["tip"]
+    assert app._step_s(bench.plan) == bench.worth()._plan_s
     app.close()
+
+
+def test_the_header_names_each_input_once():
+    net = torch.nn.Linear(8, 5)
+
+    def loss_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(net(x), y)
+
+    own = wb.open(loss_of, torch.randn(3, 8), torch.zeros(3, dtype=torch.int64), device="cpu", executor="torch")
+    assert header_words(own)[0] == "inputs 3×8 and 3, fp32 · CPU"
+    added = wb.open(torch.add, torch.randn(3, 8), torch.randn(3, 8), device="cpu", executor="torch")
+    assert header_words(added)[0] == "input 3×8, fp32 · CPU"
 
 
 def test_the_predicted_step_time_equals_the_prediction_of_worth():

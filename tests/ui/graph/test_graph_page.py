@@ -608,7 +608,7 @@ def test_a_button_shows_views_and_their_number(mount):
             model.set("data", data);
         }"""
     )
-    assert button.inner_text() == "Show view operations (7)"
+    assert button.inner_text() == "Show 7 reshapes and other views"
     button.click()
     assert messages(page) == [{"type": "views", "shown": True}]
 

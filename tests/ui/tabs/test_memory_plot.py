@@ -147,7 +147,7 @@ def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path:
     )
     page.close()
     kinds = ["transient", "gradients", "saved", "parameters and inputs"]
-    assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, other choices", *kinds]
+    assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, earlier plan", *kinds]
     # In a notebook cell of 1,000 pixels, the plot has 590 pixels, because the table of live values is beside it. The
     # curve needs more than half of them.
     assert width < 240
@@ -193,10 +193,14 @@ def test_of_two_themes_in_a_row_the_last_is_drawn(shown: Shown) -> None:
 def test_the_label_of_the_peak_is_above_all_curves(shown: Shown) -> None:
     content = shown.tab.content
     (top,), end = content["sources"]["peak"]["top"], content["set"]["bytes"]["end"]
+    low_end = content["low"]["bytes"]["end"]
     assert max(LIVE) <= top
     assert content["sources"]["peak"]["y"][0] <= top
     # The label has at least 20 pixels above the highest curve, also in a plot whose frame is only 85 pixels high.
-    assert (end - top) / end * 85 >= 20
+    assert (low_end - top) / low_end * 85 >= 20
+    # A plot that is high enough for the names of its axes leaves less of its height empty.
+    assert (end - top) / end * 180 >= 20
+    assert end < 1.2 * top
 
 
 def test_nothing_stays_of_the_name_of_an_axis_when_a_plot_becomes_low(browser: Browser, tmp_path: Path) -> None:

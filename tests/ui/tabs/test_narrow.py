@@ -134,6 +134,19 @@ def test_figures_are_not_cut_in_a_small_window(mount, width: int):
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
 
 
+def test_a_row_of_a_fit_is_one_line_with_the_code_on_hover(mount):
+    source = "mynet.py:17 h = self.down(F.gelu(self.up(self.norm(h))))"
+    reason = "without it the peak is 16.0 MiB higher; costs 9.01 ms"
+    row = {"id": "saved:enc1/gelu>add", "option": "recompute", "bytes": "16.0 MiB", "reason": reason, "source": source}
+    page = mount("fit_tab", {"state": "done", "fit": {"lines": ["Peak"], "steps": [], "rows": [row] * 3}}, CELL)
+    code = page.locator("tbody code").first
+    assert code.inner_text() == "mynet.py:17"
+    assert code.get_attribute("title") == source
+    assert page.locator("tbody tr").first.bounding_box()["height"] < 50
+    page.get_by_role("button", name="Export").click()
+    assert {"type": "export"} in page.evaluate("messages")
+
+
 def test_each_button_is_visible_in_a_small_window_with_an_open_file_browser(mount):
     page = mount("controls", {"program": "llama", "place": ["2 layers · CPU"], "ranks": 1}, 137)
     for part in page.locator(".wb-bar :is(button, input)").all():

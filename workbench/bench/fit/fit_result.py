@@ -260,8 +260,8 @@ class Fit:
 
     @property
     def _price_text(self) -> str:
-        """Describe how much time a lower peak memory costs."""
-        if self.s_per_gib <= 0:
+        """Describe how much time a lower peak memory costs, unless `tighter` names a choice with its time."""
+        if self.tighter is not None or self.s_per_gib <= 0:
             return ""
         unit, size = next(
             (unit, 1 << shift)

@@ -235,7 +235,9 @@ class App:
             "cancel": self._cancel,
             "undo": lambda: self.choosing.go(back=True),
             "redo": lambda: self.choosing.go(back=False),
-            "export": lambda: self.exporter.write(message["path"], message.get("target", "thunder")),
+            "export": lambda: self.exporter.write(
+                message.get("path", self.controls.file), message.get("target", "thunder")
+            ),
             "export_preview": lambda: self.exporter.show(message["path"], message["target"], message["asked"]),
             "dismiss": lambda: self._say(None),
             "place": lambda: self._act(lambda: self.places.open(message["name"])),

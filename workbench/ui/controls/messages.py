@@ -64,7 +64,7 @@ def module_file(program: Program) -> str:
 
 
 _SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
-_MOST_INPUTS = 1
+_MOST_INPUTS = 3
 _MOST_HELD = 3
 _COUNTS = {"blocks", "channels", "chunks", "experts", "heads", "layers", "parameters", "ranks", "rows", "steps"}
 """Settings that count things. Other names may end with an s, such as ``bias``."""
@@ -101,7 +101,7 @@ def header_words(bench: Workbench) -> list[str]:
             of_dtype[values.dtype[value]] += int(values.bytes[value])
         if not values.flags[value] & ValueFlag.REQUIRES_GRAD and values.shape[value]:
             inputs.append(human_shape(values.shape[value]))
-    settings, shapes = size_words(program), [f"input {shape}" for shape in dict.fromkeys(inputs[:_MOST_INPUTS])]
+    settings, shapes = size_words(program), _words_of_inputs(program, inputs)
     dtypes = [_SHORT_DTYPES[dtype] for dtype, _ in of_dtype.most_common(1)]
     machine, device = bench.machine.name, program.device.upper()
     place = {"planned": f"planned for {machine}", "cuda": f"GPU, {machine}'s rates"}.get(program.device, device)
@@ -115,6 +115,18 @@ def header_words(bench: Workbench) -> list[str]:
         (leading, short),
     ]
     return list(dict.fromkeys(" · ".join(filter(None, (", ".join(words), end))) for words, end in forms))
+
+
+def _words_of_inputs(program: Program, found: Sequence[str]) -> list[str]:
+    """Return the shapes of a program's inputs in words; `found` has shapes of arguments of its trace."""
+    given = [*program.args, *program.kwargs.values()]
+    # Of nested inputs, only the trace has the shapes. Parameters and buffers may follow the first input.
+    own = [human_shape(value.shape) for value in given if getattr(value, "shape", ())] or found[:1]
+    shown = list(dict.fromkeys(own))
+    if not shown:
+        return []
+    more = ["…"] if len(shown) > _MOST_INPUTS else []
+    return [f"{'input' if len(shown) == 1 else 'inputs'} {' and '.join([*shown[:_MOST_INPUTS], *more])}"]
 
 
 def other_choices_in(path: str, program: Program, fingerprint: str) -> str:

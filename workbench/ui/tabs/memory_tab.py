@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
     from workbench.ui.controls.figure_strip import Baseline
 
-_HEADROOM = 1.35
-"""Height of the plot as a multiple of the highest curve. The peak's label is above all curves and hides none."""
+_HEADROOM, _LOW_HEADROOM = 1.15, 1.35
+"""Height of the plot, and of a low plot, as a multiple of the highest curve. The peak's label is above all curves."""
 
 _PIXELS = 1000
 """Width of the plot in pixels that is assumed for the first drawing."""
@@ -154,7 +154,7 @@ class MemoryTab(Panel):
         }
         self._kinds = [SampledCurve(np.arange(len(rows)), kind) for kind in kinds]
         other = len(inside) > 0 and not same_choices
-        name = f"measured{', other choices' if other else ''}"
+        name = f"measured{', earlier plan' if other else ''}"
         time_end = float(milliseconds.max(initial=0.0)) or 1.0
         at_peak = int(np.argmax(predicted)) if len(predicted) else 0
         late = at_peak > 0.6 * end
@@ -190,7 +190,10 @@ class MemoryTab(Panel):
             "measured over time legend": {"visible": len(times) > 0},
             "bytes": {"start": 0, "end": _HEADROOM * top},
         }
-        low = {"statements axis": {"axis_label": None}}
+        low: dict[str, dict[str, Any]] = {
+            "statements axis": {"axis_label": None},
+            "bytes": {"end": _LOW_HEADROOM * top},
+        }
         sampled = {}
         for axis, edge in (("statements", end), ("time", time_end)):
             points, whole = self._points(axis, 0, edge, _PIXELS)

@@ -102,5 +102,5 @@ def put_legend_beside(plot: Any) -> None:
     """Move the legend to the right of a plot. There it covers no point, and takes none of the scarce height."""
     legend = plot.legend[0]
     plot.add_layout(legend, "right")
-    legend.update(orientation="vertical", spacing=0, padding=0, margin=4, label_text_font_size="11px")
+    legend.update(orientation="vertical", spacing=0, padding=0, margin=10, label_text_font_size="11px")
     legend.update(glyph_height=12, label_height=15, label_standoff=4)

@@ -82,7 +82,7 @@ class View {
         <button data-do="out" title="Zoom out (ctrl + wheel)">−</button>
         <button data-do="in" title="Zoom in (ctrl + wheel)">+</button>
         <button data-do="one" title="Actual size (1)">1:1</button>
-        <button data-do="fit" title="Show all (f)">Fit</button>
+        <button data-do="fit" title="Show all of the graph (f)">Show all</button>
       </div>
       <div class="wb-tip" hidden></div>
       <span class="wb-unseen" role="status"></span>`;
@@ -180,7 +180,7 @@ class View {
   nameViews() {
     const { count, hidden } = this.places.scene?.views ?? { count: 0, hidden: 0 };
     this.viewsButton.hidden = count === 0 || this.state.readOnly;
-    this.viewsButton.textContent = hidden ? `Show view operations (${hidden})` : `Hide view operations (${count})`;
+    this.viewsButton.textContent = hidden ? `Show ${hidden} reshapes and other views` : `Hide ${count} reshapes and other views`;
   }
 
   redraw() {

@@ -25,7 +25,7 @@ function render({ model, el }) {
   const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
   const again = h("button", { onclick: () => model.send({ type: model.get("content").state === "working" ? "stop" : "find" }) }, "Cancel");
   const each = h("button", { onclick: () => model.send({ type: "each" }) }, "Compare levers");
-  const wrong = h("div", { class: "wb-bad", role: "alert", hidden: true }), why = h("div", {});
+  const wrong = h("div", { class: "wb-bad", role: "alert", hidden: true }), why = h("div", { class: "wb-found" });
   el.replaceChildren(
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
     wrong, h("div", { class: "wb-row" }, progress, said, again, each), why);
@@ -65,11 +65,13 @@ function render({ model, el }) {
       ...found.lines.map((line) => h("div", { class: "wb-line-of" }, line)),
       ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `${step.label}: ${step.effect}`),
         h("button", { "aria-label": `${step.label}: choose`, title: "The choice then counts as made by hand", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
+      found.rows.length > 0 && h("div", { class: "wb-row wb-step" }, h("span", {}, "A script can use these choices from a Python file:"),
+        h("button", { title: "Write the choices to a file, as Export above the graph does", onclick: () => model.send({ type: "export" }) }, "Export")),
       found.rows.length > 0 && scrolled("Why each is chosen", h("table", {},
         h("thead", {}, h("tr", {}, ["choice", "bytes", "why", "source"].map((name) => h("th", {}, name)))),
         h("tbody", {}, found.rows.map((row) => h("tr", { class: "wb-can", "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }) },
           h("td", {}, h("strong", {}, row.option), " ", h("button", { class: "wb-link", style: "min-height: 24px", title: row.id }, row.id.replace(/^saved:/, ""))),
-          h("td", { class: "wb-right" }, row.bytes), h("td", {}, row.reason), h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source))))))),
+          h("td", { class: "wb-right" }, row.bytes), h("td", {}, row.reason), h("td", {}, h("code", { class: "wb-muted", title: row.source }, /^(?:.*?:\d+(?=\s)|.*)/.exec(row.source)[0]))))))),
     ].filter(Boolean) : [h("div", { class: "wb-muted" }, "Enter a peak (48 MiB or 70 %) or click the curve.")]));
   }
   return follow(model, ["content"], draw);
