@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -74,6 +76,13 @@ def test_a_program_on_the_cpu_shows_its_predicted_step_when_the_rates_are_measur
     assert "from the rates of this CPU" in figure(app, "step")["tip"]
     assert app._step_s(bench.plan) == bench.worth()._plan_s
     app.close()
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_while_the_rates_are_measured_ends_normally():
+    code = "import workbench as wb\nfrom workbench.ui.app.app import App\nApp(wb.open('mlp', device='cpu', layers=1))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_the_header_names_each_input_once():

@@ -197,7 +197,9 @@ class App:
         self._selection.start()
         self.root.observe(lambda _: self.close(), names="comm")
         if bench.program.device == "cpu":
-            self.strip.in_thread("rates", self._measure_cpu)
+            # Python waits for this thread at its end: PyTorch aborts the process if a thread still computes then.
+            measuring = threading.Thread(target=lambda: self.strip.guard(self._measure_cpu), name="workbench-rates")
+            measuring.start()
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -517,7 +519,13 @@ class App:
 
     def _measure_cpu(self) -> None:
         """Measure the rates of this computer's CPU, which takes a second, and show the predicted step time."""
-        self._cpu = of_device(self.bench)
+        try:
+            self._cpu = of_device(self.bench)
+        except RuntimeError:
+            # While Python ends, no thread can be started, and nobody looks at the app.
+            if threading.main_thread().is_alive():
+                raise
+            return
         with self._lock:
             self._show_figures()
 
