@@ -17,7 +17,7 @@ const PLACE = "thunder-workbench:place";
 const OPEN = "thunder-workbench:open-file";
 const WIDGET = "application/vnd.jupyter.widget-view+json";
 /** Entry of the page's session storage with the open tabs. It outlives a reload of the page. */
-const KEPT = "thunder-workbench:tabs";
+const KEPT = "thunder-workbench/tabs";
 
 /** An app that has a tab, and the path of its notebook. */
 interface Kept {
