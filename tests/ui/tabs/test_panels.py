@@ -304,6 +304,21 @@ def test_a_focused_option_is_previewed_and_stays_focused_while_effects_arrive(mo
     ]
 
 
+def test_a_click_counts_although_effects_arrive_between_press_and_release(mount):
+    options = [{"name": "saved", "current": True, "reason": ""}]
+    options += [{"name": "recompute", "current": False, "reason": "", "waiting": True}]
+    site = {"id": "saved:a", "lever": "Saved for the backward", "note": "", "options": options}
+    content = {"title": "a", "eyebrow": "", "sites": [site]}
+    page = mount("inspector", content)
+    button = page.locator(".wb-choose").nth(1)
+    button.hover()
+    page.mouse.down()
+    page.evaluate("content => model.set('content', content)", content | {"facts": [["size", "8 B"]]})
+    page.mouse.up()
+    assert page.evaluate("window.messages") == [{"type": "choose", "id": "saved:a", "option": "recompute"}]
+    page.locator("dd", has_text="8 B").wait_for()
+
+
 def test_a_pass_opens_at_its_first_change_and_a_button_goes_to_the_next(mount):
     lines = [[" ", f"a{i}"] for i in range(100)]
     lines[60:60] = [["-", "old"], ["+", "new"], ["+", "newer"]]

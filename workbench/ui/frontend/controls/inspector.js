@@ -60,7 +60,19 @@ function render({ model, el }) {
     h("pre", { tabindex: "0", class: wrapped ? "wb-wrapped" : null, "aria-label": `code of ${fusion}` }, found.text)]
     : h("button", { onclick: () => model.send({ type: "code", fusion }) }, "Show the code"));
 
+  // Effects come one by one. A redraw between pressing and releasing a button would lose the click.
+  let pressed = false, late = false;
+  const stop = new AbortController(), { signal } = stop;
+  el.addEventListener("pointerdown", () => { pressed = true; }, { signal });
+  const release = () => {
+    pressed = false;
+    if (late) setTimeout(draw); // after the click
+    late = false;
+  };
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, release, { signal });
+
   function draw() {
+    if (pressed) { late = true; return; }
     const shown = model.get("content");
     const parts = [];
     if (shown.title) {
@@ -93,7 +105,8 @@ function render({ model, el }) {
     el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
     el.dataset.shown = shown.title ?? "";
   }
-  return follow(model, ["content"], draw);
+  const end = follow(model, ["content"], draw);
+  return () => { stop.abort(); end(); };
 }
 
 export default { render };
