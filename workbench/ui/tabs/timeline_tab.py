@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.cost.collective_overlap import COMMUNICATION
+from workbench.analysis.cost.collective_overlap import COMMUNICATION, HOST
 from workbench.summary import human_seconds, human_share
 from workbench.ui.graph.node_names import short_name
 from workbench.ui.widgets.panel import Panel, esm
@@ -58,7 +58,7 @@ def simulated_lanes(graph: Graph, overlap: Overlap, ids: Sequence[str]) -> list[
             }
         )
     # The order of lanes does not depend on which stream starts first in a plan.
-    order = sorted(lanes, key=lambda stream: (stream != "host", stream))
+    order = sorted(lanes, key=lambda stream: (stream != HOST, stream))
     return [{"name": f"{stream}, sim.", "kind": "device", "bars": lanes[stream]} for stream in order]
 
 
