@@ -59,7 +59,7 @@ def press(lab: Lab, button: str) -> None:
     lab.page.locator(".wb-controls").get_by_role("button", name=button).click()
 
 
-CONTENT = {"Curve and peak": "alive", "Runs": "experiments", "Worth it": "worth"}
+CONTENT = {"Curve and peak": "alive", "Runs": "experiments", "Single choices": "worth"}
 """CSS class of a tab's content after ``wb-``, if it is not the tab's title in lower case."""
 
 

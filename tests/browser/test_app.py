@@ -152,7 +152,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
     for width in (900, 520):
         lab.page.set_viewport_size({"width": width, "height": 1600})
-        for tab in ("Memory", "Worth it", "Fit", "Outline", "Sites", "Settings"):
+        for tab in ("Memory", "Single choices", "Fit", "Outline", "Sites", "Settings"):
             open_tab(lab, tab)
             lab.wait_until(lambda: sideways(lab) == [], timeout_s=10)
     for state in ({"cannot_run": REASON}, {"run": FAILED}):

@@ -12,7 +12,7 @@ from tests.browser.harness import Lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
-TABS = ("Worth it", "Outline", "Fusions", "Passes", "Sites", "Settings", "Trace", "Curve and peak")
+TABS = ("Single choices", "Outline", "Fusions", "Passes", "Sites", "Settings", "Trace", "Curve and peak")
 ACTIONS_PER_TAB = 20
 WARM_UP, ACTIONS = ACTIONS_PER_TAB * len(TABS), 500
 MOST_GROWTH = 1.05

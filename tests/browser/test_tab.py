@@ -49,11 +49,11 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     assert boxes(lab) == places, "a choice moved parts of the app"
     lab.screenshot("tab-light")
 
-    # In the tab "Worth it", a click on a row selects the row's site, and the row's button makes the choice.
-    open_tab(lab, "Worth it", TAB)
+    # In the tab "Single choices", a click on a row selects the row's site, and the row's button makes the choice.
+    open_tab(lab, "Single choices", TAB)
     row = lab.page.locator(f"{TAB} .wb-worth tbody tr").filter(has=lab.page.locator(".wb-good")).first
     row.wait_for(timeout=60_000)
-    lab.wait_until(lambda: "pending" not in lab.page.locator(f"{TAB} .wb-count").inner_text(), timeout_s=120)
+    lab.wait_until(lambda: "to compute" not in lab.page.locator(f"{TAB} .wb-count").inner_text(), timeout_s=120)
     id, option = row.get_attribute("data-site"), row.get_attribute("data-option")
     row.click()
     lab.wait_until(lambda: in_tab(lab, "state().selected") == id)

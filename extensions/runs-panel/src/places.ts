@@ -4,7 +4,7 @@ export const PLACES: ReadonlyArray<readonly [string, string]> = [
   ["Memory", "Curve and peak"],
   ["Time", "Compile"],
   ["Time", "Timeline"],
-  ["Choices", "Worth it"],
+  ["Choices", "Single choices"],
   ["Choices", "Fit"],
   ["Choices", "Chosen"],
   ["Choices", "Sites"],

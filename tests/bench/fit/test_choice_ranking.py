@@ -139,3 +139,10 @@ def test_fit_and_worth_count_the_same_seconds_for_a_transfer(bench):
         assert worth.quick(choices).step_s == pytest.approx(expected_s)
         # In a plan, transfers take whole microseconds.
         assert worth.exact(choices).step_s == pytest.approx(expected_s, abs=1e-6)
+
+
+def test_a_row_says_that_a_cpu_only_imitates_offloading():
+    bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
+    site = next(site for site in bench.sites("saved") if site.values and "offload" not in site.illegal)
+    assert "a CPU only imitates this" in ranking_tab.row_of([site], {site.id: "offload"}, None)["why"]
+    assert ranking_tab.row_of([site], {site.id: "recompute"}, None)["why"] == ""

@@ -40,7 +40,7 @@ def test_each_tab_is_in_one_top_level_tab_and_has_a_help_text():
 
 def test_current_and_earlier_names_of_tabs_are_found():
     assert find("fit") == Target("Choices", "Fit")
-    assert find(" Worth It ") == Target("Choices", "Worth it")
+    assert find(" Worth It ") == find("single choices") == Target("Choices", "Single choices")
     assert find("program") == Target("Program")
     assert find("collectives") == Target("Time", "Timeline")
     assert find("memory") == Target("Memory")

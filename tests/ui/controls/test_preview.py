@@ -175,8 +175,8 @@ def test_a_choice_ranked_by_a_plan_has_a_preview():
     app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
     choices = {"remat.preset": "off"}
     assert "no estimate" in point(app, {"choices": choices})["how"]
-    look(app, "Worth it")
-    until(lambda: app.preview.content["how"] == "exact; see Worth it")
+    look(app, "Single choices")
+    until(lambda: app.preview.content["how"] == "exact; see Single choices")
     until(lambda: app.worth.content["left"] == 0)
     row = next(row for row in app.worth.content["rows"] if row["choices"] == choices)
     shown = {figure["name"]: figure["text"] for figure in app.preview.content["figures"]}

@@ -159,7 +159,7 @@ class App:
             "Curve and peak": Tab(side_by_side(self.memory, self.alive), self._show_memory),
             "Compile": Tab(self.compile),
             "Timeline": Tab(self.timeline, self._show_times),
-            "Worth it": Tab(self.worth, self.worth.show_plan),
+            "Single choices": Tab(self.worth, self.worth.show_plan),
             "Fit": Tab(side_by_side(self.fit.plot, self.fit.panel), self.fit.show_plan),
             "Chosen": Tab(self.chosen, self._show_chosen),
             "Sites": Tab(self.sites, self._show_sites_table),
@@ -449,7 +449,7 @@ class App:
         with self._lock:
             title = self.places.tab
             self.help.show(title)
-            for name, tab in (("Compile", self.compile), ("Worth it", self.worth), ("Fit", self.fit)):
+            for name, tab in (("Compile", self.compile), ("Single choices", self.worth), ("Fit", self.fit)):
                 tab.look(title == name)
             for seen in self._stale & {title, "beside" if self.beside.looked_at else ""}:
                 self._stale.remove(seen)

@@ -12,7 +12,7 @@ from workbench.errors import ChoiceError, short_repr
 PLACES: dict[str, tuple[str, ...]] = {
     "Memory": ("Curve and peak",),
     "Time": ("Compile", "Timeline"),
-    "Choices": ("Worth it", "Fit", "Chosen", "Sites", "Settings"),
+    "Choices": ("Single choices", "Fit", "Chosen", "Sites", "Settings"),
     "Program": ("Outline", "Fusions", "Passes", "Trace"),
     "Experiments": ("Runs",),
 }
@@ -21,7 +21,8 @@ _OTHER_NAMES = {
     "alive": "Curve and peak",
     "peak": "Curve and peak",
     "collectives": "Timeline",
-    "worth": "Worth it",
+    "worth": "Single choices",
+    "worth it": "Single choices",
     "all sites": "Sites",
     "in force": "Chosen",
 }

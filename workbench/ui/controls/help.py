@@ -16,7 +16,7 @@ TABS: dict[str, tuple[str, ...]] = {
         "Click the curve, or a value of the list, to go to its statement in the graph. A choice lowers the peak only "
         "if it concerns values that are alive at the peak.",
     ),
-    "Worth it": (
+    "Single choices": (
         "Every further choice, ranked by its predicted effect on the whole plan: peak, saved bytes and step time.",
         "Click a heading to sort the list; search for a layer or a line. Scroll to compute further rows. Choose takes "
         "one option; Choose all listed "

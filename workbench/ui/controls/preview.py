@@ -32,8 +32,8 @@ _LEAST_S = 1e-9
 class Preview(StatusLine):
     """The status line, in which the preview appears.
 
-    The preview shows effects that the inspector or *Worth it* has computed with a plan. If nothing is fused, it can
-    estimate other effects. The preview itself never makes a plan, and therefore shows no other effects.
+    The preview shows effects that the inspector or *Single choices* has computed with a plan. If nothing is fused, it
+    can estimate other effects. The preview itself never makes a plan, and therefore shows no other effects.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The "Worth it" tab: further choices with their effect on the plan's figures, computed in the background."""
+"""The "Single choices" tab: further choices with their effect on the plan's figures, computed in the background."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-TITLE = "Worth it"
+TITLE = "Single choices"
 """Title of the tab."""
 QUIET_S = 0.3
 """Time after the last choice before a ranking starts."""
@@ -236,4 +236,8 @@ def row_of(group: Sequence[Site], choices: dict[str, str], gain: Gain | None, re
             "state": "estimated" if gain.estimated else "exact",
             "why": gain.why,
         }
+    note = site.notes.get(row["option"], "")
+    if note and not refused:
+        # Such as that a CPU only imitates offloading: the row must not look like a saving of that machine.
+        row["why"] = "; ".join(filter(None, (row["why"], note)))
     return row

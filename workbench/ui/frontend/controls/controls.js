@@ -18,7 +18,7 @@ function render({ model, el }) {
   const run = button("Compile & run", "▶", "run", "Compile and run in a process of its own, under the choices made", "wb-primary");
   const turns = h("input", { type: "checkbox", onchange: () => model.send({ type: "in_turns", on: turns.checked }) });
   const inTurns = h("label", { class: "wb-turns", title: "Also run steps of the program without choices, in turns with steps of this plan: a difference of the times then comes from the choices, not from the machine. Compiling takes twice as long" },
-    turns, words("interleaved with stock"));
+    turns, words("also time without choices"));
   const cancel = button("Cancel", "■", "cancel", "Stop the run and everything it started");
   const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make the undone choice again (r)");
   const file = h("input", { type: "text", "aria-label": "File to export to", spellcheck: "false", value: model.get("file") });

@@ -1,4 +1,4 @@
-// The tab Worth it: choices that are not made yet, with the change of the whole plan's figures. The user can sort and search them.
+// The tab Single choices: choices that are not made yet, with the change of the whole plan's figures. The user can sort and search them.
 
 import { follow, h, humanBytes, panel, previewed, scrolled } from "../dom.js";
 
@@ -30,7 +30,7 @@ function render({ model, el }) {
   const all = h("button", { class: "wb-all", title: "Choose for each site its listed option with the largest gain: peak, then saved bytes, then step. Options that gain nothing are left out. Undo takes all back", onclick: () => model.send({ type: "choose_all", choices: listed() }) }, "Choose all listed");
   const head = h("tr", {}), body = h("tbody");
   el.replaceChildren(h("div", { class: "wb-row" }, search, lever, h("label", { class: "wb-check" }, lowers, "only what lowers the peak"), all, count),
-    scrolled("What is worth it", h("table", {}, h("thead", {}, head), body)));
+    scrolled("Single choices and what they change", h("table", {}, h("thead", {}, head), body)));
   let order = "peak_bytes", upward = true, found = [];
 
   /** Return, for each site of the listed rows, the option with the largest gain. Options that are known to lose are left out. */
@@ -78,7 +78,7 @@ function render({ model, el }) {
     all.textContent = `Choose all listed (${sites} site${sites === 1 ? "" : "s"})`;
     all.dataset.preview = JSON.stringify({ choices });
     // Without the name of a machine, the first figures are still being computed.
-    count.textContent = !machine && !rows.length ? "computing…" : `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${left} pending` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
+    count.textContent = !machine && !rows.length ? "computing…" : `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${left} more plan${left === 1 ? "" : "s"} to compute` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
     count.title = "≈: estimated from the trace before fusion; the plan may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
       FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),
