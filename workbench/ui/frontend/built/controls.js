@@ -9,6 +9,12 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+const FOLD = "thunder-workbench:fold";
+function fold(el, axis, on) {
+    el.closest(".wb-app")?.querySelector(`.wb-split-${axis}`)?.dispatchEvent(new CustomEvent(FOLD, {
+        detail: on
+    }));
+}
 function follow(model, names, draw) {
     for (const name of names)model.on(`change:${name}`, draw);
     draw();
@@ -17,7 +23,7 @@ function follow(model, names, draw) {
     };
 }
 const WAIT = 250;
-function exportBox(model, file) {
+function exportBox(model, file, named) {
     const targets = ()=>model.get("targets") ?? [];
     let target = "thunder", timer = 0, asked = "", answered = false;
     const chosen = ()=>targets().find((one)=>one.target === target) ?? {};
@@ -58,7 +64,9 @@ function exportBox(model, file) {
         "aria-label": "Export",
         hidden: true,
         tabindex: "-1"
-    }, row, about, body, h("div", {
+    }, row, h("label", {
+        class: "wb-check"
+    }, "File ", file), about, body, h("div", {
         class: "wb-export-end"
     }, make, h("button", {
         onclick: ()=>open(false)
@@ -88,6 +96,7 @@ function exportBox(model, file) {
         const usual = !file.value.trim() || file.value === chosen().file;
         target = next;
         if (usual) file.value = chosen().file;
+        named();
         row.querySelectorAll("button").forEach((button)=>button.setAttribute("aria-pressed", String(button.value === target)));
         about.textContent = chosen().about ?? "";
         ask();
@@ -96,6 +105,9 @@ function exportBox(model, file) {
             value: one.target,
             onclick: ()=>aim(one.target)
         }, one.name)));
+    file.addEventListener("keydown", (event)=>{
+        if ("Enter" === event.key && !make.disabled) make.click();
+    });
     file.addEventListener("input", ()=>{
         clearTimeout(timer);
         if (!el.hidden) timer = window.setTimeout(ask, WAIT);
@@ -154,6 +166,7 @@ function exportBox(model, file) {
             }, "computing…")
         ]);
     }
+    named();
     return {
         opener,
         el,
@@ -198,7 +211,7 @@ function render({ model, el }) {
     const inTurns = h("label", {
         class: "wb-turns",
         title: "Also run steps of the program without choices, in turns with steps of this plan: a difference of the times then comes from the choices, not from the machine. Compiling takes twice as long"
-    }, turns, words("interleaved with stock"));
+    }, turns, words("also time without choices"));
     const cancel = button("Cancel", "■", "cancel", "Stop the run and everything it started");
     const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make the undone choice again (r)");
     const file = h("input", {
@@ -208,13 +221,13 @@ function render({ model, el }) {
         value: model.get("file")
     });
     const save = h("button", {
-        title: "Write the choices as a Python file",
         onclick: ()=>box.write()
     }, face("Export", "⤓"));
-    file.addEventListener("keydown", (event)=>{
-        if ("Enter" === event.key) save.click();
-    });
-    const box = exportBox(model, file);
+    const named = ()=>{
+        save.title = `Write the choices to ${file.value.trim() || "a file"}; ▾ has other names and targets`;
+    };
+    file.addEventListener("input", named);
+    const box = exportBox(model, file, named);
     const machine = h("select", {
         title: "Machine on which ranks are simulated",
         onchange: ()=>model.send({
@@ -260,7 +273,7 @@ function render({ model, el }) {
         class: "wb-group"
     }, undo, redo), h("span", {
         class: "wb-group wb-export"
-    }, file, save, box.opener), h("span", {
+    }, save, box.opener), h("span", {
         class: "wb-group wb-shown"
     }, tab, full)), ranks, box.el);
     el.dataset.app = model.get("app");
@@ -286,11 +299,16 @@ function render({ model, el }) {
         tab.firstChild.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
     };
     el.addEventListener(TAB_NEWS, onTab);
+    const onFull = ()=>{
+        full.querySelector(".wb-words").textContent = document.fullscreenElement && document.fullscreenElement === el.closest(".wb-app") ? "Exit full screen" : "Full screen";
+    };
+    document.addEventListener("fullscreenchange", onFull);
     el.addEventListener(PLACE, (event)=>{
         model.send({
             type: "place",
             name: event.detail.name
         });
+        fold(el, "y", false);
         el.closest(".wb-app")?.querySelector(".wb-places")?.scrollIntoView({
             block: "nearest"
         });
@@ -302,20 +320,30 @@ function render({ model, el }) {
         for(let tries = 0; tries < 100 && !el.isConnected; tries++)await new Promise((next)=>setTimeout(next, 50));
         openTab();
     }
+    const place = h("span", {
+        class: "wb-muted"
+    });
+    const fit = ()=>{
+        for (const words of model.get("content").place ?? []){
+            place.textContent = words;
+            if (place.scrollWidth <= name.clientWidth) return;
+        }
+    };
+    const sizes = new ResizeObserver(fit);
+    sizes.observe(name);
     const draw = ()=>{
         const shown = model.get("content");
         name.title = [
             shown.program,
-            shown.place,
+            shown.place?.[0],
             shown.executor
         ].filter(Boolean).join(", ");
         name.replaceChildren(h("div", {
             class: "wb-name"
         }, h("strong", {}, shown.program ?? ""), h("span", {
             class: "wb-muted"
-        }, shown.executor ?? "")), h("span", {
-            class: "wb-muted"
-        }, shown.place ?? ""));
+        }, shown.executor ?? "")), place);
+        fit();
         run.disabled = Boolean(shown.cannot_run) || Boolean(shown.run?.busy);
         run.title = shown.cannot_run || "Compile and run in a process of its own, under the choices made";
         turns.checked = Boolean(shown.in_turns);
@@ -343,6 +371,8 @@ function render({ model, el }) {
     ];
     askedFor();
     return ()=>{
+        sizes.disconnect();
+        document.removeEventListener("fullscreenchange", onFull);
         for (const stop of stops)stop();
     };
 }

@@ -16,23 +16,36 @@ function follow(model, names, draw) {
         for (const name of names)model.off(`change:${name}`, draw);
     };
 }
+const FORMS = [
+    "",
+    "below",
+    "short",
+    "short below",
+    "short plain",
+    "short below plain"
+];
 function render({ model, el }) {
     panel(el, "strip");
     const note = (text)=>text && h("span", {
             class: "wb-figure-note"
         }, text);
-    const line = (value, kind, tip)=>{
+    const line = (value, kind, tip, first)=>{
         const words = h("span", {
             class: "wb-kind"
         }, kind), count = /^\d+$/.test(value.text);
+        const unit = value.beside && value.text.endsWith(` ${first.text.split(" ").at(-1)}`);
+        const number = unit ? value.text.split(" ").slice(0, -1).join(" ") : value.text;
         return h("div", {
-            class: "wb-value"
-        }, h("span", {
+            class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}`
+        }, value.beside && [
+            words,
+            " "
+        ], h("span", {
             class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}`
-        }, value.text, count && [
+        }, number, count && [
             " ",
             words
-        ]), !count && [
+        ]), !value.beside && !count && [
             " ",
             words
         ], value.delta && [
@@ -40,19 +53,15 @@ function render({ model, el }) {
             h("span", {
                 class: `wb-delta wb-${value.delta_tone}`
             }, value.delta)
-        ], value.delta_vs && [
-            " ",
-            h("span", {
-                class: "wb-vs"
-            }, value.delta_vs)
-        ], note(tip), value.delta_tip !== value.delta_vs && note(value.delta_tip));
+        ], note(tip), note(value.delta_tip));
     };
     const named = (title)=>{
         const [, word, rest] = /^(\w+)(.*)$/.exec(title);
         return [
             word,
-            rest.startsWith(",") ? h("wbr") : " ",
-            h("span", {}, rest.trim())
+            h("span", {
+                class: "wb-rest"
+            }, rest)
         ];
     };
     const tile = ({ key, title, older, values: [first, ...others] })=>h("div", {
@@ -69,8 +78,27 @@ function render({ model, el }) {
             class: "wb-kind"
         }, first.kind)), h("div", {
             class: "wb-figure-values"
-        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip)))));
-    return follow(model, [
+        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
+    const fit = ()=>{
+        for (const one of el.children){
+            const title = one.querySelector(".wb-figure-title"), values = one.querySelector(".wb-figure-values");
+            const kind = one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind");
+            kind.classList.add("wb-first-kind");
+            for (const form of FORMS){
+                one.dataset.form = form;
+                if (form.includes("below")) values.firstElementChild?.after(kind);
+                else title.append(kind);
+                const end = values.getBoundingClientRect().bottom + 0.5;
+                const must = [
+                    ...values.querySelectorAll(".wb-value:first-child > :is(.wb-number, .wb-delta), .wb-kind:not(.wb-value > .wb-kind), .wb-must")
+                ];
+                if (title.scrollWidth <= title.clientWidth && must.every((part)=>part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1)) break;
+            }
+        }
+    };
+    const sizes = new ResizeObserver(fit);
+    sizes.observe(el);
+    const stop = follow(model, [
         "content"
     ], ()=>{
         const focused = Array.from(el.children).indexOf(document.activeElement);
@@ -78,7 +106,12 @@ function render({ model, el }) {
         if (focused >= 0) el.children[focused]?.focus({
             preventScroll: true
         });
+        fit();
     });
+    return ()=>{
+        sizes.disconnect();
+        stop();
+    };
 }
 const figure_strip = {
     render: render

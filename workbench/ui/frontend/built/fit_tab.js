@@ -141,13 +141,19 @@ function render({ model, el }) {
                 type: "each"
             })
     }, "Compare levers");
-    const why = h("div", {});
+    const wrong = h("div", {
+        class: "wb-bad",
+        role: "alert",
+        hidden: true
+    }), why = h("div", {
+        class: "wb-found"
+    });
     el.replaceChildren(h("div", {
         class: "wb-row wb-peak",
         style: "flex-wrap: wrap"
     }, h("label", {
         class: "wb-check"
-    }, "Peak at most ", peak), fit, slider), h("div", {
+    }, "Peak at most ", peak), fit, slider), wrong, h("div", {
         class: "wb-row"
     }, progress, said, again, each), why);
     let shown = 0, from = 0, began = 0;
@@ -164,7 +170,11 @@ function render({ model, el }) {
         return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
     };
     function draw() {
-        const { state = "", done = 0, count = 0, error = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null, each: levers = [] } = model.get("content");
+        const { state = "", done = 0, count = 0, error = "", wrong: refused = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null, each: levers = [] } = model.get("content");
+        wrong.textContent = refused;
+        wrong.hidden = !refused;
+        if (refused) peak.setAttribute("aria-invalid", "true");
+        else peak.removeAttribute("aria-invalid");
         const known = least_bytes > 0 && stock_bytes > least_bytes;
         slider.disabled = !known;
         if (known && document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
@@ -194,6 +204,14 @@ function render({ model, el }) {
                             choices: step.choices
                         })
                 }, "Choose"))),
+            found.rows.length > 0 && h("div", {
+                class: "wb-row wb-step"
+            }, h("span", {}, "A script can use these choices from a Python file:"), h("button", {
+                title: "Write the choices to a file, as Export above the graph does",
+                onclick: ()=>model.send({
+                        type: "export"
+                    })
+            }, "Export")),
             found.rows.length > 0 && scrolled("Why each is chosen", h("table", {}, h("thead", {}, h("tr", {}, [
                 "choice",
                 "bytes",
@@ -215,7 +233,7 @@ function render({ model, el }) {
                 }, row.bytes), h("td", {}, row.reason), h("td", {}, h("code", {
                     class: "wb-muted",
                     title: row.source
-                }, row.source)))))))
+                }, /^(?:.*?:\d+(?=\s)|.*)/.exec(row.source)[0])))))))
         ].filter(Boolean) : [
             h("div", {
                 class: "wb-muted"

@@ -116,7 +116,7 @@ function render({ model, el }) {
                 class: `wb-link ${id === selected ? "wb-chosen" : ""}`,
                 "data-fusion": id,
                 onclick: ()=>model.send({
-                        type: "go",
+                        type: "unveil",
                         id
                     }),
                 title: "show it in the graph"
@@ -129,7 +129,7 @@ function render({ model, el }) {
                 class: `wb-can ${group.members.some(({ id })=>id === selected) ? "wb-chosen" : ""}`,
                 onclick: (event)=>{
                     if (!event.target.closest("button")) model.send({
-                        type: "go",
+                        type: "unveil",
                         id: group.members[0].id
                     });
                 }

@@ -8,6 +8,12 @@ function h(tag, attributes = {}, ...children) {
 function isPlainKey(event) {
     return !event.ctrlKey && !event.altKey && !event.metaKey;
 }
+const FOLD = "thunder-workbench:fold";
+function fold(el, axis, on) {
+    el.closest(".wb-app")?.querySelector(`.wb-split-${axis}`)?.dispatchEvent(new CustomEvent(FOLD, {
+        detail: on
+    }));
+}
 function previews(model) {
     let timer = 0, asked = "null";
     return (message)=>{
@@ -951,6 +957,11 @@ const KEYS = [
     [
         "u  r",
         "undo, redo",
+        true
+    ],
+    [
+        "l  i  d",
+        "in a tab: show or hide outline, inspector, tabs below",
         true
     ],
     [
@@ -2013,7 +2024,7 @@ class View {
         <button data-do="out" title="Zoom out (ctrl + wheel)">−</button>
         <button data-do="in" title="Zoom in (ctrl + wheel)">+</button>
         <button data-do="one" title="Actual size (1)">1:1</button>
-        <button data-do="fit" title="Show all (f)">Fit</button>
+        <button data-do="fit" title="Show all of the graph (f)">Show all</button>
       </div>
       <div class="wb-tip" hidden></div>
       <span class="wb-unseen" role="status"></span>`;
@@ -2159,7 +2170,7 @@ class View {
             hidden: 0
         };
         this.viewsButton.hidden = 0 === count || this.state.readOnly;
-        this.viewsButton.textContent = hidden ? `Show view operations (${hidden})` : `Hide view operations (${count})`;
+        this.viewsButton.textContent = hidden ? `Show ${hidden} reshapes and other views` : `Hide ${count} reshapes and other views`;
     }
     redraw() {
         if (this.pending) return;
@@ -2221,6 +2232,11 @@ class View {
         places.left = across * places.scaleX - anchorX;
         places.clamp();
         this.redraw();
+    }
+    actualSize() {
+        const at = this.state.selected && this.places.locate(this.state.selected);
+        if (at && at.y >= 30 && at.y <= this.places.heightPx) this.setZoom(1, at.x, at.y);
+        else this.setZoom(1, 0, 30);
     }
     fit() {
         const { places } = this;
@@ -2405,7 +2421,7 @@ class View {
                     type: "redo"
                 }),
             f: ()=>this.onTool("fit"),
-            1: ()=>this.setZoom(1),
+            1: ()=>this.actualSize(),
             "+": ()=>this.onTool("in"),
             o: ()=>this.foldHere(),
             "[": ()=>this.nudge(-1),
@@ -2413,6 +2429,9 @@ class View {
             "=": ()=>this.onTool("in"),
             "-": ()=>this.onTool("out"),
             Escape: ()=>this.select(""),
+            l: ()=>this.el.closest(".wb-app")?.querySelector(".wb-beside-bar")?.click(),
+            i: ()=>fold(this.el, "x"),
+            d: ()=>fold(this.el, "y"),
             "?": ()=>toggleKeys(this.el, this.canvas, this.state.readOnly),
             Home: ()=>{
                 places.top = 0;
@@ -2440,7 +2459,7 @@ class View {
         const { places } = this;
         if ("in" === what) this.setZoom(1.25 * places.zoom);
         else if ("out" === what) this.setZoom(places.zoom / 1.25);
-        else if ("one" === what) this.setZoom(1);
+        else if ("one" === what) this.actualSize();
         else if ("fit" === what) {
             this.fit();
             this.refitUntil = performance.now() + 2000;

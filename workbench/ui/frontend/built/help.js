@@ -9,6 +9,29 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+const FOLD = "thunder-workbench:fold";
+function isFolded(axis) {
+    try {
+        return "1" === localStorage.getItem(`thunder-workbench:folded:${axis}`);
+    } catch  {
+        return false;
+    }
+}
+function fold(el, axis, on) {
+    el.closest(".wb-app")?.querySelector(`.wb-split-${axis}`)?.dispatchEvent(new CustomEvent(FOLD, {
+        detail: on
+    }));
+}
+function foldButton(axis, name, ...face) {
+    return h("button", {
+        class: "wb-fold-button",
+        "data-folds": axis,
+        "aria-expanded": String(!isFolded(axis)),
+        "aria-label": name,
+        title: `Show or hide: ${name}`,
+        onclick: (event)=>fold(event.currentTarget, axis)
+    }, ...face);
+}
 function follow(model, names, draw) {
     for (const name of names)model.on(`change:${name}`, draw);
     draw();
@@ -35,7 +58,11 @@ function render({ model, el }) {
     }, "What can I do here?"), h("span", {
         class: "wb-help-sign"
     }, "?"));
-    el.replaceChildren(button, note);
+    el.replaceChildren(h("div", {
+        class: "wb-help-bar"
+    }, button, foldButton("y", "the tabs below the graph", h("span", {
+        "aria-hidden": "true"
+    }, "▾"))), note);
     function open(on) {
         note.hidden = !on;
         button.setAttribute("aria-expanded", String(on));

@@ -9,6 +9,29 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+const FOLD = "thunder-workbench:fold";
+function isFolded(axis) {
+    try {
+        return "1" === localStorage.getItem(`thunder-workbench:folded:${axis}`);
+    } catch  {
+        return false;
+    }
+}
+function fold(el, axis, on) {
+    el.closest(".wb-app")?.querySelector(`.wb-split-${axis}`)?.dispatchEvent(new CustomEvent(FOLD, {
+        detail: on
+    }));
+}
+function foldButton(axis, name, ...face) {
+    return dom_h("button", {
+        class: "wb-fold-button",
+        "data-folds": axis,
+        "aria-expanded": String(!isFolded(axis)),
+        "aria-label": name,
+        title: `Show or hide: ${name}`,
+        onclick: (event)=>fold(event.currentTarget, axis)
+    }, ...face);
+}
 function follow(model, names, draw) {
     for (const name of names)model.on(`change:${name}`, draw);
     draw();
@@ -91,6 +114,11 @@ const KEYS = [
         true
     ],
     [
+        "l  i  d",
+        "in a tab: show or hide outline, inspector, tabs below",
+        true
+    ],
+    [
         "f  1",
         "show all, actual size"
     ],
@@ -141,7 +169,7 @@ function render({ model, el }) {
                     class: tone ? `wb-${tone}` : null
                 }, text)
             ]));
-    const groups = (rows)=>dom_h("table", {
+    const groups = (rows, option)=>dom_h("table", {
             class: "wb-groups"
         }, dom_h("thead", {}, dom_h("tr", {}, [
             "in",
@@ -149,7 +177,17 @@ function render({ model, el }) {
             "saved"
         ].map((name, i)=>dom_h("th", {
                 class: i ? "wb-right" : null
-            }, name)))), dom_h("tbody", {}, rows.map(({ name, ...cells })=>dom_h("tr", {}, dom_h("td", {}, name), [
+            }, name)))), dom_h("tbody", {}, rows.map(({ name, choices, ...cells })=>dom_h("tr", {}, dom_h("td", {}, dom_h("button", {
+                class: "wb-link",
+                title: `Choose ${option} in ${name}`,
+                "data-preview": JSON.stringify({
+                    choices
+                }),
+                onclick: ()=>model.send({
+                        type: "choose_all",
+                        choices
+                    })
+            }, name)), [
                 cells.peak,
                 cells.saved
             ].map(({ text, tone })=>dom_h("td", {
@@ -178,7 +216,7 @@ function render({ model, el }) {
             class: "wb-reason"
         }, one.reason), one.figures && effect(one.figures), one.why && dom_h("div", {
             class: "wb-means wb-why"
-        }, one.why), one.groups && groups(one.groups), one.moved?.length > 0 && dom_h("div", {
+        }, one.why), one.groups && groups(one.groups, one.name), one.moved?.length > 0 && dom_h("div", {
             class: "wb-moved"
         }, dom_h("span", {
             class: "wb-muted"
@@ -228,6 +266,11 @@ function render({ model, el }) {
             }, edge.before ? "before it " : "after it "), link(edge), dom_h("div", {
                 class: "wb-reason"
             }, edge.reason)))));
+    const rail = foldButton("x", "Inspector", dom_h("span", {
+        "aria-hidden": "true"
+    }, "▸"), dom_h("span", {
+        class: "wb-fold-words"
+    }, " Inspector"));
     let wrapped = false;
     const code = ({ fusion, code: found })=>dom_h("section", {
             class: "wb-code"
@@ -260,7 +303,29 @@ function render({ model, el }) {
                     fusion
                 })
         }, "Show the code"));
+    let pressed = false, late = false;
+    const stop = new AbortController(), { signal } = stop;
+    el.addEventListener("pointerdown", ()=>{
+        pressed = true;
+    }, {
+        signal
+    });
+    const release = ()=>{
+        pressed = false;
+        if (late) setTimeout(draw);
+        late = false;
+    };
+    for (const end of [
+        "pointerup",
+        "pointercancel"
+    ])addEventListener(end, release, {
+        signal
+    });
     function draw() {
+        if (pressed) {
+            late = true;
+            return;
+        }
         const shown = model.get("content");
         const parts = [];
         if (shown.title) {
@@ -307,16 +372,20 @@ function render({ model, el }) {
             class: "wb-muted"
         }, shown.hint), keyList());
         const { scrollTop } = el, held = (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
-        el.replaceChildren(...parts.filter(Boolean));
+        el.replaceChildren(rail, ...parts.filter(Boolean));
         if (held) el.querySelector(`[data-preview="${CSS.escape(held)}"]`)?.focus({
             preventScroll: true
         });
         el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
         el.dataset.shown = shown.title ?? "";
     }
-    return follow(model, [
+    const end = follow(model, [
         "content"
     ], draw);
+    return ()=>{
+        stop.abort();
+        end();
+    };
 }
 const inspector = {
     render: render

@@ -84,14 +84,11 @@ function render({ model, el }) {
         const tabs = el.closest(".widget-tab-contents"), above = getComputedStyle(el.parentElement).flexDirection.startsWith("column");
         const room = (above ? el.clientHeight : tabs?.clientHeight - 14) - words.offsetHeight;
         const height = full ? Math.max(LEAST, room) : usual;
+        if (low !== height < ROOM) {
+            low = height < ROOM;
+            fill();
+        }
         if (plot.height !== height) plot.height = height;
-        if (low === height < ROOM) return;
-        low = height < ROOM;
-        shown?.get_model_by_name("peak label")?.setv({
-            text_baseline: low ? "middle" : "bottom",
-            y_offset: low ? 0 : -8
-        });
-        fill();
     }
     let low = false;
     const words = h("div", {

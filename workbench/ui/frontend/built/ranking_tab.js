@@ -98,6 +98,7 @@ function humanBytes(bytes) {
     const digits = 0 === unit || value >= 100 ? 0 : value >= 10 ? 1 : 2;
     return `${bytes < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
 }
+const SETTLED = 200;
 const MOST = 200;
 const FIGURES = [
     [
@@ -167,7 +168,7 @@ function render({ model, el }) {
         class: "wb-row"
     }, search, lever, h("label", {
         class: "wb-check"
-    }, lowers, "only what lowers the peak"), all, count), scrolled("What is worth it", h("table", {}, h("thead", {}, head), body)));
+    }, lowers, "only what lowers the peak"), all, count), scrolled("Single choices and what they change", h("table", {}, h("thead", {}, head), body)));
     let order = "peak_bytes", upward = true, found = [];
     function listed() {
         const best = new Map();
@@ -254,7 +255,7 @@ function render({ model, el }) {
         all.dataset.preview = JSON.stringify({
             choices
         });
-        count.textContent = machine || rows.length ? `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${left} pending` : ""}${rows.some((row)=>"estimated" === row.state) ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}` : "computing…";
+        count.textContent = machine || rows.length ? `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${left} more plan${1 === left ? "" : "s"} to compute` : ""}${rows.some((row)=>"estimated" === row.state) ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}` : "computing…";
         count.title = "≈: estimated from the trace before fusion; the plan may differ a little";
         body.replaceChildren(...found.slice(0, MOST).map((row)=>h("tr", {
                 class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`,
@@ -295,10 +296,40 @@ function render({ model, el }) {
             }, "Choose")))));
         if (held) body.querySelector(`[data-key="${CSS.escape(held)}"] button`)?.focus();
     }
-    return follow(model, [
+    let timer = 0;
+    const stop = new AbortController();
+    addEventListener("scroll", (event)=>{
+        if (!(event.target instanceof Element) || !event.target.contains(body)) return;
+        const sight = event.target.getBoundingClientRect();
+        clearTimeout(timer);
+        timer = window.setTimeout(()=>{
+            const rows = Array.from(body.rows).filter((row)=>{
+                const { top, bottom } = row.getBoundingClientRect();
+                return bottom > sight.top && top < sight.bottom;
+            });
+            const open = rows.map((row)=>found.find(({ id, option })=>`${id} ${option}` === row.dataset.key)).filter((row)=>row && ("open" === row.state || "estimated" === row.state));
+            if (open.length) model.send({
+                type: "compute",
+                rows: open.map(({ id, option })=>({
+                        id,
+                        option
+                    }))
+            });
+        }, SETTLED);
+    }, {
+        capture: true,
+        passive: true,
+        signal: stop.signal
+    });
+    const end = follow(model, [
         "content",
         "selected"
     ], draw);
+    return ()=>{
+        stop.abort();
+        clearTimeout(timer);
+        end();
+    };
 }
 const ranking_tab = {
     render: render

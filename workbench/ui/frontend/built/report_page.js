@@ -49,6 +49,12 @@ function fitted(box, table) {
         subtree: true
     });
 }
+const FOLD = "thunder-workbench:fold";
+function fold(el, axis, on) {
+    el.closest(".wb-app")?.querySelector(`.wb-split-${axis}`)?.dispatchEvent(new CustomEvent(FOLD, {
+        detail: on
+    }));
+}
 function follow(model, names, draw) {
     for (const name of names)model.on(`change:${name}`, draw);
     draw();
@@ -999,6 +1005,11 @@ const KEYS = [
     [
         "u  r",
         "undo, redo",
+        true
+    ],
+    [
+        "l  i  d",
+        "in a tab: show or hide outline, inspector, tabs below",
         true
     ],
     [
@@ -2061,7 +2072,7 @@ class View {
         <button data-do="out" title="Zoom out (ctrl + wheel)">−</button>
         <button data-do="in" title="Zoom in (ctrl + wheel)">+</button>
         <button data-do="one" title="Actual size (1)">1:1</button>
-        <button data-do="fit" title="Show all (f)">Fit</button>
+        <button data-do="fit" title="Show all of the graph (f)">Show all</button>
       </div>
       <div class="wb-tip" hidden></div>
       <span class="wb-unseen" role="status"></span>`;
@@ -2207,7 +2218,7 @@ class View {
             hidden: 0
         };
         this.viewsButton.hidden = 0 === count || this.state.readOnly;
-        this.viewsButton.textContent = hidden ? `Show view operations (${hidden})` : `Hide view operations (${count})`;
+        this.viewsButton.textContent = hidden ? `Show ${hidden} reshapes and other views` : `Hide ${count} reshapes and other views`;
     }
     redraw() {
         if (this.pending) return;
@@ -2269,6 +2280,11 @@ class View {
         places.left = across * places.scaleX - anchorX;
         places.clamp();
         this.redraw();
+    }
+    actualSize() {
+        const at = this.state.selected && this.places.locate(this.state.selected);
+        if (at && at.y >= 30 && at.y <= this.places.heightPx) this.setZoom(1, at.x, at.y);
+        else this.setZoom(1, 0, 30);
     }
     fit() {
         const { places } = this;
@@ -2453,7 +2469,7 @@ class View {
                     type: "redo"
                 }),
             f: ()=>this.onTool("fit"),
-            1: ()=>this.setZoom(1),
+            1: ()=>this.actualSize(),
             "+": ()=>this.onTool("in"),
             o: ()=>this.foldHere(),
             "[": ()=>this.nudge(-1),
@@ -2461,6 +2477,9 @@ class View {
             "=": ()=>this.onTool("in"),
             "-": ()=>this.onTool("out"),
             Escape: ()=>this.select(""),
+            l: ()=>this.el.closest(".wb-app")?.querySelector(".wb-beside-bar")?.click(),
+            i: ()=>fold(this.el, "x"),
+            d: ()=>fold(this.el, "y"),
             "?": ()=>toggleKeys(this.el, this.canvas, this.state.readOnly),
             Home: ()=>{
                 places.top = 0;
@@ -2488,7 +2507,7 @@ class View {
         const { places } = this;
         if ("in" === what) this.setZoom(1.25 * places.zoom);
         else if ("out" === what) this.setZoom(places.zoom / 1.25);
-        else if ("one" === what) this.setZoom(1);
+        else if ("one" === what) this.actualSize();
         else if ("fit" === what) {
             this.fit();
             this.refitUntil = performance.now() + 2000;
@@ -2956,23 +2975,36 @@ function compile_tab_render({ model, el }) {
 const compile_tab = {
     render: compile_tab_render
 };
+const FORMS = [
+    "",
+    "below",
+    "short",
+    "short below",
+    "short plain",
+    "short below plain"
+];
 function figure_strip_render({ model, el }) {
     panel(el, "strip");
     const note = (text)=>text && h("span", {
             class: "wb-figure-note"
         }, text);
-    const line = (value, kind, tip)=>{
+    const line = (value, kind, tip, first)=>{
         const words = h("span", {
             class: "wb-kind"
         }, kind), count = /^\d+$/.test(value.text);
+        const unit = value.beside && value.text.endsWith(` ${first.text.split(" ").at(-1)}`);
+        const number = unit ? value.text.split(" ").slice(0, -1).join(" ") : value.text;
         return h("div", {
-            class: "wb-value"
-        }, h("span", {
+            class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}`
+        }, value.beside && [
+            words,
+            " "
+        ], h("span", {
             class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}`
-        }, value.text, count && [
+        }, number, count && [
             " ",
             words
-        ]), !count && [
+        ]), !value.beside && !count && [
             " ",
             words
         ], value.delta && [
@@ -2980,19 +3012,15 @@ function figure_strip_render({ model, el }) {
             h("span", {
                 class: `wb-delta wb-${value.delta_tone}`
             }, value.delta)
-        ], value.delta_vs && [
-            " ",
-            h("span", {
-                class: "wb-vs"
-            }, value.delta_vs)
-        ], note(tip), value.delta_tip !== value.delta_vs && note(value.delta_tip));
+        ], note(tip), note(value.delta_tip));
     };
     const named = (title)=>{
         const [, word, rest] = /^(\w+)(.*)$/.exec(title);
         return [
             word,
-            rest.startsWith(",") ? h("wbr") : " ",
-            h("span", {}, rest.trim())
+            h("span", {
+                class: "wb-rest"
+            }, rest)
         ];
     };
     const tile = ({ key, title, older, values: [first, ...others] })=>h("div", {
@@ -3009,8 +3037,27 @@ function figure_strip_render({ model, el }) {
             class: "wb-kind"
         }, first.kind)), h("div", {
             class: "wb-figure-values"
-        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip)))));
-    return follow(model, [
+        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
+    const fit = ()=>{
+        for (const one of el.children){
+            const title = one.querySelector(".wb-figure-title"), values = one.querySelector(".wb-figure-values");
+            const kind = one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind");
+            kind.classList.add("wb-first-kind");
+            for (const form of FORMS){
+                one.dataset.form = form;
+                if (form.includes("below")) values.firstElementChild?.after(kind);
+                else title.append(kind);
+                const end = values.getBoundingClientRect().bottom + 0.5;
+                const must = [
+                    ...values.querySelectorAll(".wb-value:first-child > :is(.wb-number, .wb-delta), .wb-kind:not(.wb-value > .wb-kind), .wb-must")
+                ];
+                if (title.scrollWidth <= title.clientWidth && must.every((part)=>part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1)) break;
+            }
+        }
+    };
+    const sizes = new ResizeObserver(fit);
+    sizes.observe(el);
+    const stop = follow(model, [
         "content"
     ], ()=>{
         const focused = Array.from(el.children).indexOf(document.activeElement);
@@ -3018,7 +3065,12 @@ function figure_strip_render({ model, el }) {
         if (focused >= 0) el.children[focused]?.focus({
             preventScroll: true
         });
+        fit();
     });
+    return ()=>{
+        sizes.disconnect();
+        stop();
+    };
 }
 const figure_strip = {
     render: figure_strip_render
