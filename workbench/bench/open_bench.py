@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.analysis.cost.machines import H100, Machine
+from workbench.bench.opening_progress import OpeningProgress
 from workbench.bench.report import open_saved_plan
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
@@ -152,9 +153,11 @@ def open(
                 "autocast can hang in a collective. Open the program outside of torch.autocast, with the module in "
                 "the wanted data type (model.to(torch.bfloat16)), or open it under autocast for one process"
             )
-        captured = api.capture(program, executor, shared, capture)
-        kind: Any = Workbench if isinstance(captured, api.Capture) else PartsBench
-        bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)
+        with OpeningProgress(program.name) as progress:
+            captured = api.capture(program, executor, shared, capture)
+            progress.say("planning")
+            kind: Any = Workbench if isinstance(captured, api.Capture) else PartsBench
+            bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)
     if isinstance(captured, api.Capture):
         for doubt in captured.doubts:
             warnings.warn(ProgramWarning(doubt), stacklevel=2)
