@@ -1,6 +1,6 @@
 """List functions of PyTorch that neither Thunder nor the workbench knows.
 
-The command is ``python -m workbench.compiler.frontend.missing_operators``. Use it to find an operator that needs a
+The command is ``python -m tests.missing_operators``. Use it to find an operator that needs a
 decomposition. Some of the listed functions have no gradient in PyTorch, or do not compute tensors.
 """
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import workbench
-from workbench.compiler.frontend.missing_operators import main, missing_operators
+from tests.missing_operators import main, missing_operators
 
 
 def test_known_and_decomposed_operators_are_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
