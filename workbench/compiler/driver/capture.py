@@ -15,7 +15,6 @@ from workbench.analysis.equivalence.prove import Prover
 from workbench.compiler.driver.capture_parts import PartsCapture, capture_parts, count_operators, end_transforms
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
 from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
-from workbench.compiler.frontend.source_frames import user_line
 from workbench.compiler.frontend.trace_errors import FAILS, IN_PARTS, RAISES, cause_of, is_final, remedy
 from workbench.compiler.interop import devices, fake_gpu, thunder_api, thunder_patches
 from workbench.compiler.interop.thunder_api import (
@@ -33,6 +32,7 @@ from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
+from workbench.compiler.trace.source_frames import user_line
 from workbench.core.graph import Origin
 from workbench.errors import ProgramError, WorkbenchError, short_repr
 from workbench.programs import Program, modes

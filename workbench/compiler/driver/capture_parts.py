@@ -17,8 +17,8 @@ import torch
 from workbench.analysis.memory.multi_graph_memory import RecordedStep
 from workbench.compiler.frontend import dynamo
 from workbench.compiler.frontend import graph_breaks as parts
-from workbench.compiler.frontend.source_frames import user_line
 from workbench.compiler.frontend.trace_errors import remedy
+from workbench.compiler.trace.source_frames import user_line
 from workbench.errors import ProgramError, WorkbenchError, short_repr
 from workbench.interop.torch_private import (
     FakeTensorMode,

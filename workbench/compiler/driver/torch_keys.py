@@ -8,11 +8,11 @@ from contextlib import nullcontext
 
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.frontend import dynamo
-from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import devices
 from workbench.compiler.interop.thunder_api import BoundSymbolTag
 from workbench.compiler.lowering import patch_context
 from workbench.compiler.trace.bsym_memo import made_names
+from workbench.compiler.trace.source_frames import place_of
 from workbench.compiler.trace.stable_ids import file_label, find_places, is_statement, origin_of
 from workbench.plain_torch.compiled import keys_of
 from workbench.plain_torch.operators import Key, Operators, common_name

@@ -38,12 +38,12 @@ from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of, returned_inputs, returned_parameter
-from workbench.compiler.frontend.source_frames import Frame, frames_of, place_of, user_line
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words, remedy
 from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
 from workbench.compiler.interop.thunder_api import Transform
 from workbench.compiler.interop.torch_versions import dynamo_message, erase_bounds_of_bools
+from workbench.compiler.trace.source_frames import Frame, frames_of, place_of, user_line
 from workbench.compiler.trace.stable_ids import line_prefix
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.interop.torch_private import (

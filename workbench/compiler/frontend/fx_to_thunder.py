@@ -28,7 +28,6 @@ from workbench.compiler.fastpath.call_memo import Location
 from workbench.compiler.frontend.differentiability import lost_conjugate, why_no_gradient
 from workbench.compiler.frontend.plain_flex_attention import record_attention
 from workbench.compiler.frontend.selective_checkpoints import saved_nodes
-from workbench.compiler.frontend.source_frames import Frame, place_of
 from workbench.compiler.frontend.trace_errors import ASSERTED, DRAWS_AGAIN, FLEXIBLE, remedy
 from workbench.compiler.interop import default_dtype_device, source_file, thunder_patches
 from workbench.compiler.interop.thunder_api import (
@@ -86,6 +85,7 @@ from workbench.compiler.lowering.functionalize import apply_function, remove_haz
 from workbench.compiler.lowering.overrides import BY_NAME, LOWERED, kind_of, numpy_result, power
 from workbench.compiler.lowering.zero_dim_tensors import spread
 from workbench.compiler.trace.corrections import ALIASES, FLEX_ATTENTION, OPERATORS, UNREAD, is_thunders_own, mark
+from workbench.compiler.trace.source_frames import Frame, place_of
 from workbench.compiler.trace.stable_ids import line_prefix, line_text, read_line
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import (

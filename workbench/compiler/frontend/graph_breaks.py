@@ -40,10 +40,10 @@ from workbench.compiler.frontend.gradient_paths import (
 )
 from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
-from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
+from workbench.compiler.trace.source_frames import place_of
 from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError
 from workbench.interop.torch_private import FakeTensorMode, split_module
