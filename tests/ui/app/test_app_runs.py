@@ -339,6 +339,24 @@ def test_a_click_on_a_fusion_of_a_folded_layer_shows_this_fusion(executor: str):
     app.close()
 
 
+def test_a_click_on_a_value_of_a_folded_layer_shows_this_value():
+    app = App(wb.open("llama", device="cpu", layers=6, executor="torch"))
+    look(app, "Trace")
+    lines = [
+        line for line in app.trace.content["lines"] if line.get("own") and line["own"] not in app.graph.shown.node_of
+    ]
+    app._on_message({"type": "unveil", "id": lines[-1]["own"]})
+    assert app.graph.selected == lines[-1]["own"]
+    look(app, "Memory")
+    rows = [row for row in app.alive.content["predicted"]["rows"] if row["id"]]
+    hidden = [row for row in rows if row["id"] not in app.graph.shown.node_of]
+    assert hidden
+    app._on_message({"type": "unveil", "id": hidden[0]["id"]})
+    assert app.graph.selected == hidden[0]["id"]
+    assert hidden[0]["value"] in str(app.inspector.content)
+    app.close()
+
+
 def test_an_observer_that_raises_affects_neither_choices_nor_other_observers(bench, caplog):
     def broken():
         raise SystemExit("broken view")

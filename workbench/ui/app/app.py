@@ -567,8 +567,8 @@ class App:
             same_choices=same,
             ids=self.graph.shown_ids(),
         )
-        measured = measured_content(self._runs.peak, self._runs.nodes_of(self._runs.peak, self.graph.shown_ids))
-        predicted = predicted_content(self.bench.plan, self.graph.shown_ids(), self.bench.plan.reserved)
+        measured = measured_content(self._runs.peak, self._runs.nodes_of(self._runs.peak, self.graph.own_ids))
+        predicted = predicted_content(self.bench.plan, self.graph.own_ids(), self.bench.plan.reserved)
         self.alive.content = {"predicted": predicted, "measured": measured}
 
     def _show_trace(self) -> None:
@@ -579,7 +579,7 @@ class App:
         # A value of a folded layer, or of a hidden view, is mapped to the node that represents it.
         named = {value: ids[maker] for value, maker in makers if maker >= 0 and ids[maker]}
         named |= {id[2:]: id for id in shown.node_ids if id.startswith("t:")}
-        self.trace.content = {"lines": tables.trace_lines(plan.text(), plan.graph, named)}
+        self.trace.content = {"lines": tables.trace_lines(plan.text(), plan.graph, named, self.graph.own_ids())}
 
     def _select(self) -> None:
         selected = self.graph.selected

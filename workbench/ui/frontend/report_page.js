@@ -49,7 +49,7 @@ function tell() {
 graph.on("change:selected", tell);
 tell();
 
-const answer = (message) => { if (message.type === "go") go(message.id); };
+const answer = (message) => { if (["go", "unveil"].includes(message.type)) go(message.id); };
 graphView.render({ model: graph, el: place("graph") });
 for (const [name, widget] of Object.entries({ strip, alive, compile, timeline }))
   if (!place(name).closest("[hidden]")) widget.render({ model: still(data[name], answer), el: place(name) });

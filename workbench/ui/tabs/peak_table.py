@@ -39,7 +39,7 @@ def predicted_content(
     ----------
     plan : Plan or SavedPlan
     ids : sequence of str
-        For each statement of the plan's graph, the id of the node that shows it, or an empty string.
+        For each statement of the plan's graph, the id of its own node, even if the statement is in a folded layer.
     reserved : ReservedMemory, optional
         Prediction of the memory that the GPU's allocator reserves.
     """

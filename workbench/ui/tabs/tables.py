@@ -118,7 +118,9 @@ def runs_content(requested: RunsAsked, ranks: int, cannot_run: str = "") -> dict
     }
 
 
-def trace_lines(text: str, graph: Graph, node_names: dict[str, str]) -> list[dict[str, str]]:
+def trace_lines(
+    text: str, graph: Graph, node_names: dict[str, str], own_ids: Sequence[str] = ()
+) -> list[dict[str, str]]:
     """Return the lines of a trace, each with the user's source line and the id of its node.
 
     Parameters
@@ -128,6 +130,9 @@ def trace_lines(text: str, graph: Graph, node_names: dict[str, str]) -> list[dic
     graph : Graph
     node_names : dict of str to str
         Node ids by the name of the value that the node makes.
+    own_ids : sequence of str, optional
+        For each statement, the id of its own node, even if the statement is in a folded layer. A line's ``own`` is this
+        id.
     """
     lines = []
     for line in text.splitlines():
@@ -138,5 +143,6 @@ def trace_lines(text: str, graph: Graph, node_names: dict[str, str]) -> list[dic
         source = graph.origins[origin] if origin >= 0 else None
         where = f"{source.file}:{source.line}  {source.text.strip()}" if source is not None and source.file else ""
         id = node_names.get(match.group(1), "") if match else ""
-        lines.append({"text": line, "source": where, "id": id})
+        own = own_ids[producer] if own_ids and producer >= 0 else ""
+        lines.append({"text": line, "source": where, "id": id, **({"own": own} if own else {})})
     return lines

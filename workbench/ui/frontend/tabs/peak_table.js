@@ -14,7 +14,7 @@ function render({ model, el }) {
 
 /** Return the list for one peak: a heading, a note on the figures, and the rows. */
 function list(model, kind, { head = "", rows = [], peak = null }) {
-  const go = (id) => (id ? () => model.send({ type: "go", id }) : null);
+  const go = (id) => (id ? () => model.send({ type: "unveil", id }) : null);
   const where = peak && (peak.id ? h("button", { class: "wb-link", onclick: go(peak.id) }, peak.name) : h("code", {}, peak.name));
   return [
     h("h4", {}, `Alive at the ${kind} peak`, where && [", inside ", where]),

@@ -34,8 +34,8 @@ function render({ model, el }) {
     const marked = new Set([model.get("selected"), ...(model.get("marked") ?? [])]), first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
     const rows = shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20);
     inner.replaceChildren(...rows.map((line, i) => h("div", {
-      class: `wb-line ${line.source ? "" : "wb-alone"} ${line.id && marked.has(line.id) ? "wb-chosen" : ""} ${line.id ? "wb-can" : ""}`, style: `top:${(first + i) * LINE}px`,
-      onclick: line.id ? () => model.send({ type: "go", id: line.id }) : null,
+      class: `wb-line ${line.source ? "" : "wb-alone"} ${line.id && marked.has(line.id) ? "wb-chosen" : ""} ${line.own || line.id ? "wb-can" : ""}`, style: `top:${(first + i) * LINE}px`,
+      onclick: line.own ? () => model.send({ type: "unveil", id: line.own }) : line.id ? () => model.send({ type: "go", id: line.id }) : null,
     }, h("span", { class: "wb-no" }, line.number), h("code", { title: line.whole }, line.text), h("code", { class: "wb-muted", title: line.source }, line.source))));
   }
   let late = false; // whether the tab was hidden when the selection changed; when it is shown, scroll to the selection
