@@ -184,6 +184,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "index_add": lambda x: x.index_add(0, ROWS, x.cos(), alpha=2),
     "lerp": lambda x: torch.lerp(x, x.cos(), 0.7),
     "lerp by a tensor": lambda x: x.lerp(x.cos(), x.abs()),
+    "logaddexp": lambda x: torch.logaddexp(x, x.cos()) + x.logaddexp(x),
+    "logaddexp of an infinity": lambda x: x.logaddexp(torch.tensor(-math.inf)),
     "minimum": lambda x: torch.minimum(x, x.cos() - 0.5),
     "remainder": lambda x: torch.remainder(x, x.cos()) + x % 0.3,
     "round": lambda x: (x * 3).round() + x,

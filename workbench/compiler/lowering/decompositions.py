@@ -165,6 +165,17 @@ def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
     return start + weight * step if abs(weight) < 0.5 else end - step * (1 - weight)
 
 
+def _logaddexp(a: TensorProxy, b: TensorProxy) -> Any:
+    """Replace `logaddexp`, one statement that no fusion contains. Results differ from PyTorch's by rounding."""
+    kind = to_torch_dtype((a + b).dtype)
+    if not kind.is_floating_point:
+        return thunder_operator(torch.logaddexp)(a, b)
+    a, b = a.to(wide_of(kind)), b.to(wide_of(kind))
+    made = thunder_operator(torch.maximum)(a, b) + thunder_operator(torch.log1p)((-(a - b).abs()).exp())
+    # The difference of equal infinities is NaN. Replace the result only: PyTorch's gradient is NaN, too.
+    return thunder_operator(torch.where)((a == b) & (a.abs() == math.inf), a, made).to(kind)
+
+
 def _index_add(a: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy, *, alpha: float = 1) -> Any:
     """Replace `index_add`. Thunder's operator has no gradient and no `alpha`."""
     scaled = source if alpha == 1 else source * alpha
@@ -597,6 +608,8 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.minimum: minimum,
     torch.lerp: lerp,
     torch.Tensor.lerp: lerp,
+    torch.logaddexp: _logaddexp,
+    torch.Tensor.logaddexp: _logaddexp,
     torch.index_add: _index_add,
     torch.Tensor.index_add: _index_add,
     operator.mod: _mod,
