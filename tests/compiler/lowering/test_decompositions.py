@@ -245,6 +245,22 @@ def test_each_function_equals_eager() -> None:
         torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
 
 
+FUSED = {"logaddexp": lambda x: torch.logaddexp(x, x.cos()), "minimum": lambda x: torch.minimum(x, x.cos())}
+"""Programs with operators that, without a decomposition, are statements outside of the fusions."""
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_no_statement_of_a_decomposed_operator_is_outside_of_the_fusions(name: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return FUSED[name](x.sin()).exp().sum()
+
+    bench = workbench.open(program, torch.randn(4, 4, requires_grad=True), device="cpu", executor="torchcompile")
+    statements = bench.plan.graph.statements
+    outside = [each for each, parent in zip(statements.name, statements.parent.tolist(), strict=True) if parent < 0]
+    assert not [each for each in outside if name in each]
+    assert any("TorchCompile" in each for each in outside)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_each_module_equals_eager(name: str) -> None:
     build, draw = MODULES[name]
