@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,23 +138,33 @@ def test_parameters_and_buffers_and_closures_share_memory_after_sending() -> Non
 
 
 _MODULE = """\
-import threading
 import torch
 
 net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
-lock = threading.local()
+scale = 1.0
 
 
 def helper(x):
     return net(x)
 
 
+def double():
+    global scale
+    scale = 2.0
+
+
 def loss_of(x):
-    return helper(x).sin().square().mean()
+    double()
+    return (helper(x) * scale).sin().square().mean()
 
 
-def local_loss_of(x):
-    return net(x).mean() if lock else x
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fn = helper
+
+    def forward(self, x):
+        return (self.fn(x) if self.fn is helper else x) + net[0].weight
 """
 
 
@@ -166,26 +177,41 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     del sys.modules[name]
 
 
-def test_copies_of_an_imported_function_share_no_tensors_and_have_the_present_values(module: Any) -> None:
+def test_each_copy_of_an_imported_function_begins_with_the_present_values(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with torch.no_grad():
         module.net[0].weight.fill_(3)
     data = pickling.dumps((module.loss_of, (torch.ones(2, 4),)))
-    one, other = (find_tensors(cloudpickle.loads(data)[0]).tensors for _ in range(2))
-    present = find_tensors(module.loss_of).tensors
-    assert set(one) == set(present)
-    assert all(torch.equal(one[name], present[name]) for name in present)
-    assert not {id(tensor) for tensor in one.values()} & {id(each) for each in (*other.values(), *present.values())}
+    present = {name: tensor.detach().clone() for name, tensor in find_tensors(module.loss_of).tensors.items()}
+    module.loss_of(torch.randn(3, 4)).backward()
+    module.net[0].weight.data.fill_(5)
+    assert cloudpickle.loads(data)[0] is module.loss_of
+    assert module.net[0].weight.data[0, 0] == 5, "the tensors of the sending process are in use"
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in the process of a run
+    for _ in range(2):
+        loaded = cloudpickle.loads(data)[0]
+        own = find_tensors(loaded).tensors
+        assert own.keys() == present.keys()
+        assert all(torch.equal(own[name], present[name]) for name in own)
+        assert all(tensor.grad is None for tensor in own.values())
+        loaded(torch.randn(3, 4)).backward()
 
 
-def test_an_imported_function_that_cannot_be_sent_by_value_is_sent_by_name(module: Any) -> None:
-    assert cloudpickle.loads(pickling.dumps((module.local_loss_of, ())))[0] is module.local_loss_of
+def test_a_module_of_functions_classes_and_globals_stays_one_module(module: Any) -> None:
+    model = module.Net()
+    x = torch.randn(4, 4)
+    eager = torch.autograd.grad(model(x).sum(), module.net[0].weight)[0]
+    loss, net = cloudpickle.loads(pickling.dumps((module.loss_of, model)))
+    assert torch.equal(torch.autograd.grad(net(x).sum(), module.net[0].weight)[0], eager)
+    module.net.eval()
+    assert torch.equal(loss(x), (module.helper(x) * 2).sin().square().mean())
 
 
-@pytest.mark.parametrize("by_value", [True, False], ids=["by value", "by name"])
-def test_a_wrong_gradient_of_an_imported_function_is_found(module: Any, by_value: bool) -> None:
-    module.net.eval()  # without this, copies that are sent by name would also share running statistics
-    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
-    data = pickling.dumps((module.loss_of, (x,), {})) if by_value else cloudpickle.dumps((module.loss_of, (x,), {}))
+def test_a_wrong_gradient_of_an_imported_function_is_found(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    data = pickling.dumps((module.loss_of, (x,), {}))
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in the process of a run
 
     def build() -> Any:
         return cloudpickle.loads(data)

@@ -1,18 +1,19 @@
 """Pickling of objects for another process: by cloudpickle, with special cases for objects that it cannot pickle.
 
-Tensors that share memory also share memory in the other process. A function of an imported module is sent by value if
-it holds tensors, so that each copy of a program has tensors of its own, with the present values. An operator of PyTorch
-is sent by name. A lock or context variable that is an attribute of an imported module is sent by its name in that
-module. All other locks and context variables are created anew.
+Tensors that share memory also share memory in the other process. A function of an imported module is sent by its name.
+The tensors that it holds, such as the parameters of a module's global, are sent with it, so that the other process
+begins with their present values. An operator of PyTorch is sent by name. A lock or context variable that is an
+attribute of an imported module is sent by its name in that module. All other locks and context variables are created
+anew.
 """
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
 import importlib
 import io
+import os
 import sys
 import threading
 import types
@@ -71,9 +72,10 @@ _ELSE = "create it inside the function, or put it into a module that the functio
 
 
 class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without types
-    def __init__(self, file: io.BytesIO, by_value: frozenset[types.FunctionType] = frozenset()) -> None:
+    def __init__(self, file: io.BytesIO, holding: frozenset[types.FunctionType] = frozenset()) -> None:
         super().__init__(file)
-        self._by_value = by_value
+        self._holding = holding
+        """Functions of imported modules that hold tensors."""
         self._storages: dict[tuple[str, int, int], torch.UntypedStorage] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -83,8 +85,8 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
             return _storage, (_bytes_of(obj), str(obj.device))
         if (reduced := optimizers.reduce_optimizer(obj)) is not None:
             return reduced
-        if isinstance(obj, types.FunctionType) and obj in self._by_value:
-            return self._dynamic_function_reduce(obj)
+        if isinstance(obj, types.FunctionType) and obj in self._holding:
+            return _with_tensors, (obj.__module__, obj.__qualname__, find_tensors(obj).tensors, os.getpid())
         reduced = _by_name(obj)
         return reduced if reduced is not None else super().reducer_override(obj)
 
@@ -137,6 +139,39 @@ def _anew(obj: Any) -> Any:
         except LookupError:
             return _variable, (obj.name,)
     return (threading.Lock if isinstance(obj, _LOCK) else threading.RLock), ()
+
+
+def _has_name(function: types.FunctionType) -> bool:
+    """Return whether another process can import a function by its name."""
+    module = sys.modules.get(function.__module__)
+    # A script's or notebook's module has no `__spec__`: the other process does not import it.
+    return getattr(module, "__spec__", None) is not None and _attribute(module, function.__qualname__) is function
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    for name in path.split("."):
+        owner = getattr(owner, name, None)
+    return owner
+
+
+def _with_tensors(module: str, path: str, tensors: Mapping[str, torch.Tensor], process: int) -> Any:
+    """Return a function of an imported module, after its tensors got the values of `tensors`.
+
+    Nothing is written in the process that sent the function, because there the function's own tensors are in use.
+    """
+    function = _attribute(importlib.import_module(module), path)
+    if os.getpid() == process:
+        return function
+    own = find_tensors(function).tensors
+    for name in own.keys() & tensors.keys():
+        tensor, value = own[name], tensors[name]
+        # `data` leaves the version unchanged, so that a write by the program itself can still be told.
+        if (tensor.shape, tensor.dtype, tensor.layout) == (value.shape, value.dtype, value.layout):
+            tensor.data.copy_(value.data)
+        else:
+            tensor.data = value.data
+        tensor.grad = None
+    return function
 
 
 def _torch_ops() -> Any:
@@ -218,17 +253,14 @@ def dumps(objects: Any, name: str = "the program") -> bytes:
         If an object cannot be pickled; the message names the object, its holder, and the next step.
     """
     try:
-        with contextlib.suppress(Exception):
-            return _dumped(objects, frozenset(find_tensors(objects).functions))
-        # A function of a library may use objects that cannot be pickled. Send all functions of modules by name.
         return _dumped(objects)
     except Exception as error:
         raise ProgramError(f"{name} cannot be sent to another process: {_explain(objects, error)}") from error
 
 
-def _dumped(objects: Any, by_value: frozenset[types.FunctionType] = frozenset()) -> bytes:
+def _dumped(objects: Any) -> bytes:
     file = io.BytesIO()
-    _ProgramPickler(file, by_value).dump(objects)
+    _ProgramPickler(file, frozenset(filter(_has_name, find_tensors(objects).functions))).dump(objects)
     return file.getvalue()
 
 
