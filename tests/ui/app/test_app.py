@@ -381,6 +381,33 @@ def test_an_undo_during_planning_undoes_the_choice_that_is_being_planned(unplann
     assert app.controls.content["message"]["text"].startswith(f"Undid: {site.label} set to {site.choice}")
 
 
+def test_a_choice_after_an_undo_during_planning_is_kept(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+    before, slow = bench.choices, Slow(bench, monkeypatch)
+    first, second = [site for site in bench.sites("saved") if "recompute" in site.options and not site.illegal][:2]
+    app.choosing.choose({first.id: "recompute"})
+    app.choosing.go(back=True)
+    app.choosing.choose({second.id: "recompute"})
+    slow.let.set()
+    settled(app)
+    assert bench.choices == {**before, second.id: "recompute"}
+
+
+def test_an_undo_while_the_choices_of_a_fit_are_planned_undoes_these(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+    first, second = [site for site in bench.sites("saved") if "recompute" in site.options and not site.illegal][:2]
+    bench.choose({first.id: "recompute"})
+    before, slow = bench.choices, Slow(bench, monkeypatch)
+    fitting = threading.Thread(target=lambda: bench.choose_found({second.id: "recompute"}, "a fit"))
+    fitting.start()
+    until(lambda: bench._planner.is_asked)
+    app.choosing.go(back=True)
+    slow.let.set()
+    fitting.join()
+    settled(app)
+    assert bench.choices == before
+
+
 @pytest.mark.slow
 def test_a_click_among_fused_statements_draws_its_arc_at_once_and_greys_the_figures(monkeypatch):
     app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))

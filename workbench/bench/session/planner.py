@@ -71,6 +71,8 @@ class Planner:
         self._captured = captured
         self._plans: OrderedDict[tuple[tuple[str, str], ...], Plan] = OrderedDict()
         self._waiting: list[ChoiceRequest] = []
+        self._unanswered = 0
+        """Number of requests that wait or are being planned."""
         self._changed = threading.Condition()
         self._one_at_a_time = threading.RLock()
 
@@ -188,10 +190,27 @@ class Planner:
         request, made_here = ChoiceRequest(dict(choices), found), False
         with self._changed:
             self._waiting.append(request)
-        while not request.is_answered:
-            with self._one_at_a_time:
-                made_here = self._take_turn(request, make) or made_here
+            self._unanswered += 1
+        try:
+            while not request.is_answered:
+                with self._one_at_a_time:
+                    made_here = self._take_turn(request, make) or made_here
+        finally:
+            with self._changed:
+                self._unanswered -= 1
+                self._changed.notify_all()
         return request.result, made_here
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a request waits or is being planned."""
+        with self._changed:
+            return self._unanswered > 0
+
+    def wait_until_answered(self) -> None:
+        """Wait until no request waits or is being planned."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._unanswered)
 
     def _take_turn(self, own: ChoiceRequest, make: Callable[[list[ChoiceRequest]], None]) -> bool:
         """Make the choices of all waiting requests, unless another thread has already answered `own`.

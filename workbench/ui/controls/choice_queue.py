@@ -71,6 +71,7 @@ class ChoiceQueue:
         self._changed = threading.Condition()
         self._asked: dict[int, dict[str, str]] = {}
         self._working: set[int] = set()
+        self._undoing: set[int] = set()
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
         self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
@@ -103,8 +104,11 @@ class ChoiceQueue:
             number = next(self._numbers)
             self._asked[number] = dict(choices)
             self._working.add(number)
+            undos = set(self._undoing)
         named = self._name_choices(choices)
-        asking = threading.Thread(target=self._make, args=(number, named), name="workbench-choosing", daemon=True)
+        asking = threading.Thread(
+            target=self._make, args=(number, named, undos), name="workbench-choosing", daemon=True
+        )
         # Show the message before the thread starts, because planning keeps the interpreter busy.
         self._say(f"Planning {named.label}{named.option and f': {named.option}'}…")
         self._show()
@@ -122,9 +126,11 @@ class ChoiceQueue:
         label = label_in_layers(first) if len(choices) > 1 and peers == "layers" else short_label(first)
         return _Named(id, label, option, peers, alike)
 
-    def _make(self, number: int, named: _Named) -> None:
+    def _make(self, number: int, named: _Named, undos: set[int]) -> None:
         choices = self._asked[number]
         try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._undoing & undos)
             with paused_gc():
                 before = self._bench.plan
                 diff = self._act(lambda: self._bench.choose(choices))
@@ -155,14 +161,18 @@ class ChoiceQueue:
     def go(self, *, back: bool) -> None:
         """Undo or redo the last change of choices and describe the effect.
 
-        If requests are being planned, another thread does this after them: the user means the last request.
+        If choices are being planned, another thread does this after them. Choices that are planned together are one
+        change.
         """
+        planner = self._bench._planner
         with self._changed:
             earlier = set(self._working)
             number = next(self._numbers)
-            if earlier:
+            waits = bool(earlier) or planner.is_asked
+            if waits:
                 self._working.add(number)
-        if not earlier:
+                self._undoing.add(number)
+        if not waits:
             self._go(back=back)
             return
 
@@ -170,10 +180,13 @@ class ChoiceQueue:
             try:
                 with self._changed:
                     self._changed.wait_for(lambda: not self._working & earlier)
+                # Other tabs, such as Fit, make choices without this queue.
+                planner.wait_until_answered()
                 self._go(back=back)
             finally:
                 with self._changed:
                     self._working.remove(number)
+                    self._undoing.remove(number)
                     self._changed.notify_all()
 
         self._say(f"Planning, then {'undo' if back else 'redo'}…")
