@@ -112,6 +112,17 @@ def test_a_ranking_plans_further_rows_when_they_are_asked_for(bench, monkeypatch
     assert not ranking.step()
 
 
+def test_a_ranking_plans_rows_that_are_asked_for_before_its_first_plan(bench, monkeypatch):
+    monkeypatch.setattr(ranking_tab, "MOST_PLANS", 1)
+    ranking = RankingTask(bench.worth(), [[site] for site in bench.sites()])
+    last = ranking.content()["rows"][-1]
+    ranking.ask([(last["id"], last["option"])])
+    while ranking.step():
+        pass
+    states = {(row["id"], row["option"]): row["state"] for row in ranking.content()["rows"]}
+    assert states[last["id"], last["option"]] in ("exact", "refused")
+
+
 def test_a_ranking_keeps_no_plans_and_a_newer_choice_ends_the_ranking(bench, monkeypatch):
     worth = bench.worth()
     kept = len(bench._planner._plans)

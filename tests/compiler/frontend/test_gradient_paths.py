@@ -59,3 +59,19 @@ def test_a_gradient_path_may_lead_through_a_write() -> None:
     given = torch.rand(4, requires_grad=True), torch.rand(4, requires_grad=True), torch.zeros(4)
     torch.compile(program, backend=keep)(*given)
     assert reached_results(graphs[0]) == [0b01, 0b01, 0b10]  # `into`, `x`, `y`
+
+
+def test_a_write_to_a_list_leads_each_member_only_to_its_own_operands() -> None:
+    graphs = []
+
+    def keep(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        u, v = torch.zeros(4), torch.zeros(4)
+        torch._foreach_add_([u, v], [x * 2, y * 3])
+        return u.sin(), v.cos()
+
+    torch.compile(program, backend=keep)(torch.rand(4, requires_grad=True), torch.rand(4, requires_grad=True))
+    assert reached_results(graphs[0]) == [0b01, 0b10]

@@ -287,10 +287,11 @@ class ValueNumbering:
             known[_OUTSIDE] = rows.outside_reads(begin, end)
         nodes = [self.nodes.get(taken[at]) for at in known[_OUTSIDE]]
         before = len(self.rows), len(self.draws), self.unknown
-        if None in nodes:
+        # The number of a gradient in a joint graph also depends on the outputs of the program.
+        if None in nodes or _GET_GRAD in rows.kinds[begin:end]:
             self._number_rows(begin, end)
             return
-        inputs = (before[1], *[(node.number, node.kind) for node in nodes if node is not None])
+        inputs = (before[1], self.drops_casts, *[(node.number, node.kind) for node in nodes if node is not None])
         found: _NumberedBlock | None = known.get(inputs)
         if found is not None:
             for at, node in found.made:

@@ -294,6 +294,11 @@ def _requires_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
+def _are_alike(terms: Sequence[Any]) -> bool:
+    """Return whether the terms of a sum are tensors of one shape and data type, as the gradients of one tensor are."""
+    return len({(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in terms} | {None}) == 2
+
+
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor)]
 
@@ -311,7 +316,7 @@ class _Noting(TorchDispatchMode):
         if not self._rehearsal.inside:
             for tensor in _tensors(made):
                 self._rehearsal.note(tensor)
-            if func is torch.ops.aten.add.Tensor and _current_graph_task_id() >= 0:
+            if func is torch.ops.aten.add.Tensor and _current_graph_task_id() >= 0 and _are_alike(args):
                 self._rehearsal.note_sum(made, args)
         return made
 

@@ -7,6 +7,7 @@ would receive zeros where eager PyTorch gives no gradient, and a backward would 
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -76,13 +77,14 @@ def reached_results(graph: fx.GraphModule) -> list[int]:
     nodes = [node for node in graph.graph.nodes if node.op != "output"]
     order = {node: at for at, node in enumerate(nodes)}
     # A value also depends on what is written into its memory. Often nothing reads the results of such writes.
-    writers = defaultdict[int, list[fx.Node]](list)
+    writers = defaultdict[int, list[Sequence[fx.Node]]](list)
     for node in nodes:
         if node.op in OPERATORS and node.all_input_nodes and writes_in_place(node):
             out = node.kwargs.get("out")
             written = (out,) if isinstance(out, fx.Node) else written_nodes(node) or node.all_input_nodes[:1]
-            for each in written:
-                writers[_storage_of(each)].append(node)
+            members = len(written) > 1 and isinstance(node.args[0], list | tuple)
+            for at, each in enumerate(written):
+                writers[_storage_of(each)].append(_sources_of_member(node, at) if members else (node,))
     unsettled = True
     while unsettled:
         unsettled = False
@@ -90,11 +92,18 @@ def reached_results(graph: fx.GraphModule) -> list[int]:
             if not (bits := reached[node]):
                 continue
             above = [] if has_no_gradient(node) else node.all_input_nodes
-            for other in (*above, *writers[_storage_of(node)]):
+            written_from = itertools.chain.from_iterable(writers[_storage_of(node)])
+            for other in (*above, *written_from):
                 if bits & ~reached[other]:
                     reached[other] |= bits
                     unsettled |= order[other] > order[node]
     return [0 if has_no_gradient(node) else reached[node] for node in nodes if node.op == "placeholder"]
+
+
+def _sources_of_member(node: fx.Node, at: int) -> list[fx.Node]:
+    """Return the nodes from which an operator on lists, such as ``torch._foreach_add_``, computes one member."""
+    given = [item[at] if isinstance(item, list | tuple) else item for item in (*node.args, *node.kwargs.values())]
+    return [item for item in given if isinstance(item, fx.Node)]
 
 
 def detach_inputs(graph: fx.GraphModule, run: Run) -> Run:

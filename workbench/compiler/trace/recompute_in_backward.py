@@ -28,17 +28,27 @@ from workbench.core.graph import Graph
 
 
 def recompute_in_backward(
-    trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_], memo: PlanMemo
+    trace: TraceCtx,
+    graph: Graph,
+    change: Recompute,
+    backward: NDArray[np.bool_],
+    memo: PlanMemo,
+    *,
+    graph_is_new: bool = False,
 ) -> TraceCtx:
     """Insert the clones of `change` into the joint trace, and let the backward read the results of the clones.
 
     `change` and `backward` refer to rows of `graph`, which was read from the joint trace. Other levers may have edited
-    the trace after it was read. `memo` has the clones of earlier plans.
+    the trace after it was read. `memo` has the clones of earlier plans. With `graph_is_new`, `graph` was read for this
+    plan only, so nothing about it is kept for later plans.
     """
     memo.begin()
     bsyms = trace.bound_symbols
-    key = ("rows", identity(graph), identity(backward), ids(bsyms))
-    at, readers = memo.get_or_make(key, (graph, backward, tuple(bsyms)), lambda: _rows_in(bsyms, graph, backward))
+    if graph_is_new:
+        at, readers = _rows_in(bsyms, graph, backward)
+    else:
+        key = ("rows", identity(graph), identity(backward), ids(bsyms))
+        at, readers = memo.get_or_make(key, (graph, backward, tuple(bsyms)), lambda: _rows_in(bsyms, graph, backward))
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
     cloned = {name for group in position.values() for again in group for name in made_names(bsyms[again])}
     concerned = {i for name in cloned for i in readers.get(name, ())}

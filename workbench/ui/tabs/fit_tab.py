@@ -82,6 +82,8 @@ class FitTab:
         self._fit: Fit | None = None
         self._now: tuple[dict[str, str], float] | None = None
         self._error = self._wrong = ""
+        self._wrong_under: dict[str, str] = {}
+        """The choices under which `_wrong` refused a peak."""
         self._lock = threading.RLock()
         self.plot = CurvePlot(self._choose_point)
         self.panel = FitPanel(self._receive, content=self._content())
@@ -176,7 +178,7 @@ class FitTab:
         try:
             self._fit = fit = find(curve)
         except WorkbenchError as error:
-            self._wrong = error.in_app()
+            self._wrong, self._wrong_under = error.in_app(), self._bench.choices
             self.panel.content = self._content()
             raise
         self._bench.choose_found(fit.choices, name_of_fit(asked, fit.limit_bytes))
@@ -208,7 +210,7 @@ class FitTab:
             "done": curve.done if curve is not None else 0,
             "count": curve.count if curve is not None else 0,
             "error": self._error or failed,
-            "wrong": self._wrong,
+            "wrong": self._wrong if self._bench.choices == self._wrong_under else "",
             "least_bytes": min(points[0].peak_bytes, plan.peak_bytes) if points else 0,
             "stock_bytes": self._bench.stock_plan.peak_bytes,
             "peak_bytes": plan.peak_bytes,

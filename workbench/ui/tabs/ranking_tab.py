@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,8 @@ class RankingTask:
         self._refused: dict[int, str] = {}
         self._quick = list(range(len(self._rows)))[::-1]
         self._by_plan: list[int] | None = None
+        self._asked: deque[int] = deque()
+        """Rows that the user scrolled to, and that `step` has not yet put into `_by_plan`."""
 
     def step(self) -> bool:
         """Compute the gain of one more row; return False if there is no row left to compute."""
@@ -171,24 +174,29 @@ class RankingTask:
             return True
         if self._by_plan is None:
             self._by_plan = sorted(self._is_inexact(), key=self._promise)[:MOST_PLANS][::-1]
+        while self._asked:
+            # The last row is computed first.
+            self._by_plan = [n for n in self._by_plan if n != self._asked[0]] + self._still_open([self._asked[0]])
+            self._asked.popleft()
         if not self._by_plan:
             return False
-        number = self._by_plan.pop()
+        number = self._by_plan[-1]
         try:
             self._gains[number] = gain = self._worth.exact(self._rows[number][1])
             self._found(gain)
         except WorkbenchError as error:
             self._refused[number] = str(error)
+        self._by_plan.pop()
         return True
 
     def ask(self, rows: Sequence[tuple[str, str]]) -> None:
         """Compute these rows next: each is named by the id of its first site, and by its option."""
         numbers = {(group[0].id, choices[group[0].id]): n for n, (group, choices) in enumerate(self._rows)}
-        inexact, planned = set(self._is_inexact()), set(self._by_plan or ())
-        if self._by_plan is not None:
-            # The last row is computed first.
-            asked = [numbers[row] for row in reversed(rows) if row in numbers]
-            self._by_plan += [n for n in asked if n in inexact and n not in planned and n not in self._refused]
+        self._asked.extend(numbers[row] for row in reversed(rows) if row in numbers)
+
+    def _still_open(self, rows: Sequence[int]) -> list[int]:
+        inexact = set(self._is_inexact())
+        return [n for n in rows if n in inexact and n not in self._refused]
 
     def content(self) -> dict[str, Any]:
         """Return the page's data, with the number of rows that are not computed yet."""
@@ -198,7 +206,8 @@ class RankingTask:
         ]
         # Before plans begin, a row may need both an estimate and a plan: count it once.
         begun = self._by_plan is not None
-        left = len(self._by_plan or ()) if begun else min(len(self._is_inexact()), len(self._quick) + MOST_PLANS)
+        waiting = {*(self._by_plan or ()), *self._still_open(list(self._asked))}
+        left = len(waiting) if begun else min(len(self._is_inexact()), len(self._quick) + MOST_PLANS)
         return {"rows": rows, "left": left, "machine": self._worth.machine.name}
 
     def _is_inexact(self) -> list[int]:
