@@ -112,7 +112,7 @@ def test_the_copy_that_inductor_gets_wrong_stays_out_of_its_region_with_the_reas
     bench = workbench.open("swap", device="cpu", executor="torchcompile")
     (site,) = [site for site in bench.sites("copies") if "in" in site.illegal]
     assert site.choice == "out"
-    with pytest.raises(ChoiceError, match="Inductor reads a after that write"):
+    with pytest.raises(ChoiceError, match="Inductor reads a after that copy"):
         bench.choose({site.id: "in"})
 
 

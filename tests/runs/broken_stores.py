@@ -97,6 +97,7 @@ EVENTS = (
         bubbles_s=0.0,
         device_busy_s=0.0,
     ),
+    events.Progress(t_s=1.05, done=3, count=20, left_s=4.5),
     events.TensorChecked(
         t_s=1.1, name="w", against="eager", dtype="float32", max_abs_error=0, max_rel_error=0, tolerance=1, ok=True
     ),

@@ -78,10 +78,7 @@ class _Again:
 
 
 class _Held:
-    """A tensor that the backward reads.
-
-    If an operator makes the tensor again, only its place in the operator's output is stored.
-    """
+    """A tensor that the backward reads, or the tensor's place in the output of an operator that runs again."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor: Any = tensor

@@ -433,7 +433,8 @@ def test_an_app_starts_no_thread_that_works_while_cells_run(bench):
     app = App(bench)
     started = set(threading.enumerate()) - before
     for thread in started:
-        if thread.name == "workbench-experiments":  # it reads the recorded runs once and ends
+        # These read the recorded runs once, or measure this CPU's rates once, and end.
+        if thread.name in ("workbench-experiments", "workbench-rates"):
             thread.join(60)
     alive = {thread.name for thread in started if thread.is_alive()}
     app.close()
@@ -448,10 +449,15 @@ def test_if_planning_refuses_a_choice_nothing_stays_pending(unplanned, monkeypat
         raise ChoiceError("not this one", next(iter(choices)))
 
     monkeypatch.setattr(api, "plan", refused)
-    shown = app.strip.content
+
+    def figures():
+        # The predicted step appears as soon as the rates of this CPU are measured.
+        return [shown for shown in app.strip.content["figures"] if shown["key"] != "step"]
+
+    shown = figures()
     turn(app, legal(bench).id)
     assert "not this one" in app.controls.content["message"]["text"]
-    assert (app.graph.asked, app.choosing.pending, app.strip.content) == ({}, {}, shown)
+    assert (app.graph.asked, app.choosing.pending, figures()) == ({}, {}, shown)
 
 
 @needs_nvfuser
@@ -608,7 +614,12 @@ def test_live_values_at_the_predicted_peak_lead_to_nodes_of_the_graph(app, bench
     shown = app.alive.content["predicted"]
     assert shown["head"].endswith("predicted")
     assert shown["peak"]["id"] in app.graph.data["strings"]
-    assert all(row["id"] in app.graph.data["strings"] for row in shown["rows"] if row["id"])
+    rows = [row["id"] for row in shown["rows"] if row["id"]]
+    assert rows
+    assert set(rows) <= set(app.graph.own_ids())
+    for id in (rows[0], rows[-1]):  # of a shown and of a hidden statement
+        app._on_message({"type": "unveil", "id": id})
+        assert app.graph.selected == id
 
 
 def test_the_bytes_of_live_values_at_the_predicted_peak_add_up_to_the_peak(app, bench):

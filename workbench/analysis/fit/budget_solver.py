@@ -103,6 +103,7 @@ class Chooser:
         nodes: int = _NODES,
     ) -> None:
         self.stands_for = stands_for
+        self._lowers_by_limits = quick
         self.choices = tuple(
             (storage, option)
             for storage, options in free.items()
@@ -150,6 +151,8 @@ class Chooser:
     def with_correction(self, more: NDArray[np.int64]) -> Chooser:
         """Return a copy of the chooser whose predicted peak at each position is higher by `more` bytes."""
         other = copy.copy(self)
+        # A guide's lowest point is only a proposal: plans under lower points of a guide are often not lower.
+        other._lowers_by_limits = False
         evaluations = self.evaluations.with_correction(more)
         other._begin(evaluations, self._relaxation.with_peaks(evaluations.stock_peaks))
         return other
@@ -250,7 +253,7 @@ class Chooser:
         if not self._searched_lowest:
             self.guides.lower_peak(self.floor_bytes)
             search_lowest_peak(self._problem, self.evaluations, self._relaxation, self._bytes_freed)
-            if self._problem.quick:
+            if self._lowers_by_limits:
                 self._lower_by_limits()
             self._searched_lowest = True
         return self.evaluations.lowest()

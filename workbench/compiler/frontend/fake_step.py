@@ -25,6 +25,7 @@ from workbench.analysis.memory.multi_graph_memory import (
     StorageAllocated,
     StorageFreed,
 )
+from workbench.compiler.interop.backward_without_gpu import is_adding_gradients
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, _current_graph_task_id, tree_iter
 
 
@@ -316,7 +317,8 @@ class _Noting(TorchDispatchMode):
         if not self._rehearsal.inside:
             for tensor in _tensors(made):
                 self._rehearsal.note(tensor)
-            if func is torch.ops.aten.add.Tensor and _current_graph_task_id() >= 0 and _are_alike(args):
+            adds = is_adding_gradients() or _current_graph_task_id() >= 0
+            if func is torch.ops.aten.add.Tensor and adds and _are_alike(args):
                 self._rehearsal.note_sum(made, args)
         return made
 

@@ -9,6 +9,7 @@ fake CUDA tensors without a GPU.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import heapq
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,13 @@ from workbench.interop.torch_private import FakeTensorMode
 
 type Edge = tuple[Any, int]
 """A node of autograd's graph, and the number of one of its inputs."""
+
+_adds_gradients = contextvars.ContextVar("adds_gradients", default=False)
+
+
+def is_adding_gradients() -> bool:
+    """Return whether a backward of this module is adding two gradients of one tensor now."""
+    return _adds_gradients.get()
 
 
 def _edge(of: Any) -> Edge:
@@ -93,7 +101,14 @@ class _Backward:
         if gradient.dtype != expected.dtype:
             gradient = gradient.to(expected.dtype)
         inputs = self._given.setdefault(node, {})
-        inputs[at] = inputs[at] + gradient if at in inputs else gradient
+        if at not in inputs:
+            inputs[at] = gradient
+            return
+        token = _adds_gradients.set(True)
+        try:
+            inputs[at] = inputs[at] + gradient
+        finally:
+            _adds_gradients.reset(token)
 
     def _run_node(self, node: Any, given: dict[int, torch.Tensor]) -> list[torch.Tensor | None]:
         """Call a node. Return the gradients for its next nodes."""
