@@ -613,11 +613,11 @@ def test_live_values_at_the_predicted_peak_lead_to_nodes_of_the_graph(app, bench
     assert app.alive.content["measured"] is None
     shown = app.alive.content["predicted"]
     assert shown["head"].endswith("predicted")
-    assert shown["peak"]["id"] in app.graph.data["strings"]
+    assert shown["peak"]["id"] in app.graph.own_ids()
     rows = [row["id"] for row in shown["rows"] if row["id"]]
     assert rows
     assert set(rows) <= set(app.graph.own_ids())
-    for id in (rows[0], rows[-1]):  # of a shown and of a hidden statement
+    for id in (shown["peak"]["id"], rows[0], rows[-1]):
         app._on_message({"type": "unveil", "id": id})
         assert app.graph.selected == id
 
