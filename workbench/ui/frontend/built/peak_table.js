@@ -65,7 +65,7 @@ function render({ model, el }) {
 }
 function list(model, kind, { head = "", rows = [], peak = null }) {
     const go = (id)=>id ? ()=>model.send({
-                type: "go",
+                type: "unveil",
                 id
             }) : null;
     const where = peak && (peak.id ? h("button", {

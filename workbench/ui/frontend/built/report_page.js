@@ -2808,7 +2808,7 @@ function peak_table_render({ model, el }) {
 }
 function peak_table_list(model, kind, { head = "", rows = [], peak = null }) {
     const go = (id)=>id ? ()=>model.send({
-                type: "go",
+                type: "unveil",
                 id
             }) : null;
     const where = peak && (peak.id ? h("button", {
@@ -3434,7 +3434,10 @@ function tell() {
 graph.on("change:selected", tell);
 tell();
 const answer = (message)=>{
-    if ("go" === message.type) report_page_go(message.id);
+    if ([
+        "go",
+        "unveil"
+    ].includes(message.type)) report_page_go(message.id);
 };
 graph_view.render({
     model: graph,

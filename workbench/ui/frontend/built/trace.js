@@ -127,9 +127,12 @@ function render({ model, el }) {
         ]), first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
         const rows = shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20);
         inner.replaceChildren(...rows.map((line, i)=>h("div", {
-                class: `wb-line ${line.source ? "" : "wb-alone"} ${line.id && marked.has(line.id) ? "wb-chosen" : ""} ${line.id ? "wb-can" : ""}`,
+                class: `wb-line ${line.source ? "" : "wb-alone"} ${line.id && marked.has(line.id) ? "wb-chosen" : ""} ${line.own || line.id ? "wb-can" : ""}`,
                 style: `top:${(first + i) * LINE}px`,
-                onclick: line.id ? ()=>model.send({
+                onclick: line.own ? ()=>model.send({
+                        type: "unveil",
+                        id: line.own
+                    }) : line.id ? ()=>model.send({
                         type: "go",
                         id: line.id
                     }) : null
