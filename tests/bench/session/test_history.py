@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import workbench
+from tests.needs import needs_nvfuser
 from workbench.bench import Workbench
 from workbench.errors import ChoiceError
 
@@ -55,3 +56,13 @@ def test_a_refused_choice_pins_nothing(bench: Workbench) -> None:
     with pytest.raises(ChoiceError):
         bench.choose({id: "sav"})
     assert bench.pinned == {}
+
+
+@needs_nvfuser
+def test_a_setting_and_the_old_default_of_a_site_can_be_chosen_together() -> None:
+    bench = workbench.open("torch_sgd", device="planned", executor="nvfuser")
+    site = next(site for site in bench.sites("copies") if site.id.startswith("copies:"))
+    bench.choose({"copies.policy": "never", site.id: site.default})
+    assert bench.choices == {"copies.policy": "never", site.id: site.default}
+    assert bench.site(site.id).choice == site.default == "always"
+    assert workbench.open("torch_sgd", config=bench.config).plan.sites == bench.plan.sites

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 import workbench
+from tests.needs import needs_nvfuser
 from workbench.analysis.equivalence import value_numbering
 from workbench.analysis.equivalence.prove import prove
 from workbench.compiler import api
 from workbench.compiler.memory import views_and_writes
 from workbench.compiler.memory.views_and_writes import FactsCache, trace_facts
 from workbench.compiler.trace.segments import SegmentTable
+
+pytestmark = needs_nvfuser
 
 
 def bench_of(layers: int) -> workbench.Workbench:

@@ -322,15 +322,20 @@ class Workbench:
         while True:
             in_force = self.choices
             before = self._planner.plan_unless_newer(in_force)
-            wanted, given = dict(in_force), {id for request in requests for id in request.choices}
-            for request in requests:
-                for id, option in request.choices.items():
-                    wanted[id] = option
-                    if id in before.site_of:
-                        widen_site(before.site_of[id], option).check(option)
-                        if option == before.site_of[id].default:
-                            del wanted[id]
+            given = {id: option for request in requests for id, option in request.choices.items()}
+            wanted, defaults = {**in_force, **given}, {}
+            for id, option in (choice for request in requests for choice in request.choices.items()):
+                if id in before.site_of:
+                    widen_site(before.site_of[id], option).check(option)
+            for id, option in given.items():
+                if id in before.site_of and option == before.site_of[id].default:
+                    defaults[id] = wanted.pop(id)
             after = self._settle(wanted, given, self._planner.plan_unless_newer)
+            # A setting among the choices can give other sites another default.
+            others = {id: o for id, o in defaults.items() if id in after.site_of and after.site_of[id].default != o}
+            if others:
+                wanted |= others
+                after = self._settle(wanted, given, self._planner.plan_unless_newer)
             with self._lock:
                 # If choices changed in the meantime, for example by an undo, start again from the changed choices.
                 if self._history.choices == in_force:
