@@ -311,7 +311,7 @@ def replay_outcome(at: int, seed: int, folder: Path) -> str:
     bench = workbench.open(name, **settings)
     bench.choose({random.Random(seed).choice(able(bench)): "recompute"})
     bench.export(folder / "choices.py")
-    torch.manual_seed(seed)
+    # Do not seed torch here: another thread may be drawing a program's parameters, and these programs draw nothing.
     result = workbench.load(folder / "choices.py").jit(bench.program.callable)(*bench.program.args)
     return json.dumps([leaf.tolist() for leaf in tree_leaves(result)])
 
