@@ -86,8 +86,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
         "replaces these calls by operators with the right results",
     ),
     DECOMPOSITIONS: (
-        "does not know an operator, or cannot differentiate it",
-        "replaces it by operators that Thunder can differentiate",
+        "does not know an operator, cannot differentiate it, or cannot fuse it",
+        "replaces it by operators that Thunder can differentiate and fuse",
     ),
     FLEX_ATTENTION: (
         "does not know `flex_attention`, nor the `torch.vmap` with which PyTorch computes its mask",
