@@ -657,7 +657,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 
 /* the tab Fit: the reason has the room that the short columns leave */
 .wb-found td:not(:nth-child(3)) { white-space: nowrap; }
-.wb-found td:nth-child(3) { width: 60%; }
+.wb-found td:first-child { min-width: 190px; white-space: normal; }
 
 /* the tab Single choices */
 .wb-unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
