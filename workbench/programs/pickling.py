@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import types
+import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -86,7 +87,7 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
         if (reduced := optimizers.reduce_optimizer(obj)) is not None:
             return reduced
         if isinstance(obj, types.FunctionType) and obj in self._holding:
-            return _with_tensors, (obj.__module__, obj.__qualname__, find_tensors(obj).tensors, os.getpid())
+            return _with_tensors, (obj.__module__, obj.__qualname__, find_tensors(obj).tensors, _this_process())
         reduced = _by_name(obj)
         return reduced if reduced is not None else super().reducer_override(obj)
 
@@ -154,13 +155,21 @@ def _attribute(owner: Any, path: str) -> Any:
     return owner
 
 
-def _with_tensors(module: str, path: str, tensors: Mapping[str, torch.Tensor], process: int) -> Any:
+_TOKEN = uuid.uuid4().hex
+
+
+def _this_process() -> str:
+    """Return a text that no other process has, also on another machine."""
+    return f"{os.getpid()} {_TOKEN}"
+
+
+def _with_tensors(module: str, path: str, tensors: Mapping[str, torch.Tensor], process: str) -> Any:
     """Return a function of an imported module, after its tensors got the values of `tensors`.
 
     Nothing is written in the process that sent the function, because there the function's own tensors are in use.
     """
     function = _attribute(importlib.import_module(module), path)
-    if os.getpid() == process:
+    if _this_process() == process:
         return function
     own = find_tensors(function).tensors
     for name in own.keys() & tensors.keys():

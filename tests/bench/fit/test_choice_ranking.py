@@ -94,7 +94,7 @@ def test_a_ranking_plans_only_what_arithmetic_cannot_predict(bench, monkeypatch)
     ]
 
 
-def test_a_ranking_plans_further_rows_when_they_are_asked_for(bench, monkeypatch):
+def test_a_ranking_plans_further_rows_when_the_user_scrolls_to_them(bench, monkeypatch):
     monkeypatch.setattr(ranking_tab, "MOST_PLANS", 1)
     ranking = RankingTask(bench.worth(), [[site] for site in bench.sites()])
     while ranking.step():
@@ -112,7 +112,7 @@ def test_a_ranking_plans_further_rows_when_they_are_asked_for(bench, monkeypatch
     assert not ranking.step()
 
 
-def test_a_ranking_plans_rows_that_are_asked_for_before_its_first_plan(bench, monkeypatch):
+def test_a_ranking_plans_rows_to_which_the_user_scrolled_before_the_first_plan(bench, monkeypatch):
     monkeypatch.setattr(ranking_tab, "MOST_PLANS", 1)
     ranking = RankingTask(bench.worth(), [[site] for site in bench.sites()])
     last = ranking.content()["rows"][-1]

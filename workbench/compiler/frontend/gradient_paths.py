@@ -17,33 +17,17 @@ import torch
 from torch import fx
 
 from workbench.compiler.interop.double_backward import CONNECTIONS
-from workbench.compiler.lowering.alias_writes import written_nodes
+from workbench.compiler.lowering.alias_writes import WRITING_OPERATORS, written_nodes
 from workbench.compiler.lowering.call_normalization import is_named_in_place
 
 OPERATORS = ("call_function", "call_method", "call_module")
-_IN_PLACE = (
-    operator.setitem,
-    operator.iadd,
-    operator.isub,
-    operator.imul,
-    operator.itruediv,
-    operator.ifloordiv,
-    operator.imod,
-    operator.ipow,
-    operator.imatmul,
-    operator.iand,
-    operator.ior,
-    operator.ixor,
-    operator.ilshift,
-    operator.irshift,
-)
 
 type Run = Callable[..., Any]
 
 
 def writes_in_place(node: fx.Node) -> bool:
     """Return whether an operator writes into one of its arguments."""
-    named = is_named_in_place(node) or node.target in _IN_PLACE
+    named = is_named_in_place(node) or node.target in WRITING_OPERATORS
     return bool(named or node.kwargs.get("inplace") or node.kwargs.get("out") is not None)
 
 
@@ -54,7 +38,7 @@ def has_no_gradient(node: Any) -> bool:
 
 
 def _storage_of(node: fx.Node) -> int:
-    """Return the identity of the storage of a node's example value; 0 if the value is no tensor."""
+    """Return the identity of the storage of a node's example value; 0 if the value is not a tensor."""
     value = node.meta.get("example_value")
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else 0
 

@@ -44,7 +44,7 @@ _GIVEN = ("placeholder", "get_attr")
 _SETS_GRAD = "_set_grad_enabled"
 """Name of the function that switches gradients on and off in Dynamo's graphs."""
 
-_WRITES = frozenset(
+WRITING_OPERATORS = frozenset(
     getattr(operator, name)
     for name in (
         *("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow"),
@@ -124,7 +124,7 @@ def writes(node: fx.Node) -> fx.Node | None:
     # An operator named like an in-place operator does not write if its result is in other memory than its input.
     named_so = is_named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
     in_place = named_so and _memory(node) in (None, _memory(first))
-    return first if in_place or node.target in _WRITES or _is_asked_in_place(node) else None
+    return first if in_place or node.target in WRITING_OPERATORS or _is_asked_in_place(node) else None
 
 
 def written_nodes(node: fx.Node) -> tuple[fx.Node, ...]:

@@ -64,6 +64,11 @@ class DrawnGraph:
         return counterparts(self.sites)
 
     @functools.cached_property
+    def own_ids(self) -> list[str]:
+        """For each statement, the id of its own node, even if the statement is in a folded layer."""
+        return ids_of(self.graph, self.layout, self.node_ids)
+
+    @functools.cached_property
     def statement_ids(self) -> list[str]:
         """For each statement, the id of the node that shows it; empty if none does.
 
@@ -202,8 +207,8 @@ class GraphView(Answering):
         return [] if self.shown is None else self.shown.statement_ids
 
     def own_ids(self) -> list[str]:
-        """Return, for each statement, the id of its own node, which `unveil` shows; see `search_index.ids_of`."""
-        return [] if self.shown is None else ids_of(self.shown.graph, self.shown.layout, self.shown.node_ids)
+        """Return, for each statement, the id of its own node, which `unveil` shows."""
+        return [] if self.shown is None else self.shown.own_ids
 
     def peers(self, id: str) -> list[Site]:
         """Return all sites that a site's arc or mark stands for: the site and its counterparts in folded layers."""
