@@ -9,12 +9,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 import torch
+from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 
 import workbench
 from workbench.errors import ProgramError
@@ -51,6 +53,14 @@ REFUSED = {
     "local": "<lambda>'s local, a _local, cannot be pickled (TypeError: cannot pickle '_thread._local' object): ",
     "held": "<lambda>'s held.deep['a'][0] is a generator",
 }
+
+
+NOT_STORED = {
+    torch.bool,
+    *(one for name, one in vars(torch).items() if isinstance(one, torch.dtype) and name.startswith(("q", "bits"))),
+    *(getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in range(1, 8)),
+}
+"""Data types whose tensors have no values of their own, are quantized, or cannot hold any byte."""
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +240,38 @@ def test_empty_tensors_and_tensors_with_an_offset_can_be_sent(tensor: torch.Tens
     (sent,) = travelled((tensor,))
     assert torch.equal(sent, tensor)
     assert sent.dtype == tensor.dtype
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    sorted({one for one in vars(torch).values() if isinstance(one, torch.dtype)} - NOT_STORED, key=str),
+    ids=str,
+)
+def test_tensors_of_each_data_type_can_be_sent(dtype: torch.dtype) -> None:
+    whole = torch.arange(96, dtype=torch.uint8).view(dtype)
+    part, parameter = whole[1:4], torch.nn.Parameter(whole[:2], requires_grad=False)
+    sent = travelled((whole, part, parameter))
+    assert share(*sent)
+    for before, after in zip((whole, part, parameter), sent, strict=True):
+        assert type(after) is type(before)
+        assert (after.dtype, after.shape, after.storage_offset()) == (dtype, before.shape, before.storage_offset())
+        assert torch.equal(after.view(torch.uint8), before.view(torch.uint8))
+
+
+@pytest.mark.parametrize("parametrize", [weight_norm, spectral_norm, orthogonal])
+def test_a_parametrized_module_can_be_sent(parametrize: Callable[[torch.nn.Module], torch.nn.Module]) -> None:
+    net = torch.nn.Sequential(parametrize(torch.nn.Linear(4, 4)), torch.nn.GELU()).eval()
+    (sent,) = travelled((net,))
+    inputs = torch.randn(2, 4)
+    assert torch.equal(sent(inputs), net(inputs))
+    assert sent.state_dict().keys() == net.state_dict().keys()
+    before = net(inputs)
+    with torch.no_grad():
+        for parameter in sent.parameters():
+            parameter.zero_()
+    assert torch.equal(net(inputs), before)
+    torch.nn.utils.parametrize.remove_parametrizations(sent[0], "weight")
+    assert type(sent[0]) is torch.nn.Linear
 
 
 def test_an_operator_that_the_other_process_lacks_is_reported() -> None:

@@ -24,9 +24,17 @@ from typing import Any
 
 import cloudpickle
 import torch
+from torch.nn.utils.parametrize import is_parametrized
 
 from workbench.errors import ProgramError
-from workbench.interop.torch_private import CustomOpDef, OpOverload, OpOverloadPacket
+from workbench.interop.torch_private import (
+    CustomOpDef,
+    OpOverload,
+    OpOverloadPacket,
+    inject_new_class,
+    inject_property,
+    rebuild_tensor_of_new_dtype,
+)
 from workbench.programs import files, optimizers
 from workbench.programs.tensors import contents_of, find_tensors, globals_read
 
@@ -84,6 +92,10 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
             return _typed, (self._shared_storage(obj._untyped_storage), obj.dtype)
         if isinstance(obj, torch.UntypedStorage):
             return _storage, (_bytes_of(obj), str(obj.device))
+        if obj is rebuild_tensor_of_new_dtype:
+            return _itself, (_rebuild_tensor,)
+        if isinstance(obj, torch.nn.Module) and "__getstate__" in vars(type(obj)) and is_parametrized(obj):
+            return _parametrized, (type(obj).__base__, list(vars(obj)["_modules"]["parametrizations"])), vars(obj)
         if (reduced := optimizers.reduce_optimizer(obj)) is not None:
             return reduced
         if isinstance(obj, types.FunctionType) and obj in self._holding:
@@ -241,6 +253,21 @@ def _storage(data: bytes, device: str) -> torch.UntypedStorage:
     # Clone the data, because memory from PyTorch's allocator has the alignment that kernels prefer.
     raw = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone() if data else torch.empty(0, dtype=torch.uint8)
     return raw.to(device).untyped_storage()
+
+
+def _rebuild_tensor(storage: torch.UntypedStorage, *arguments: Any) -> torch.Tensor:
+    """Do what PyTorch does for a data type without a storage class. PyTorch expects its own wrapper of the storage."""
+    rebuilt: torch.Tensor = rebuild_tensor_of_new_dtype(_typed(storage, torch.uint8), *arguments)
+    return rebuilt
+
+
+def _parametrized(base: type[torch.nn.Module], names: list[str]) -> torch.nn.Module:
+    """Return a module with the class that `torch.nn.utils.parametrize` makes; it still lacks its state."""
+    module = base.__new__(base)
+    inject_new_class(module)
+    for name in names:
+        inject_property(module, name)
+    return module
 
 
 def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.storage.TypedStorage:
