@@ -259,6 +259,10 @@ def test_code_in_a_config_is_refused_and_not_executed(text: str, tmp_path: Path)
         (f"config = wb.Config({LEAST}, format_version='1')", "format_version must be a whole number, given '1'"),
         (f"config = wb.Config({LEAST}, choices=['a'])", "choices must be a dict, given ['a']"),
         (f"config = wb.Config({LEAST}, choices={{'a': 0.5}})", "choices['a'] must be a text, given 0.5"),
+        (
+            f"config = wb.Config({LEAST},\n choices={{'a': 'b',\n 'c': True}})",
+            "choices.py:3: choices['c'] must be a text",
+        ),
         (f"config = wb.Config({LEAST}, choices={{1: 'a'}})", "a key of choices must be a text, given 1"),
         (
             f"config = wb.Config({LEAST}, settings={{'a': None}})",

@@ -11,9 +11,10 @@ import os
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from packaging.version import InvalidVersion, Version
 
@@ -68,6 +69,8 @@ _MOST_DIFFERENCES = 5
 """Largest number of differences that a warning names."""
 _COMMENT_WIDTH = 108
 
+_OF_TEXTS = ("choices", "versions", "modes", "parts")
+"""Fields that map texts to texts."""
 _LEGAL = "a config contains only a docstring, `import workbench as wb`, and `config = wb.Config(...)` with literals"
 
 
@@ -129,11 +132,14 @@ class Config:
     modes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
+    _places: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """For each choice, its place in the file that it comes from; `with_places` sets it."""
+
     def __post_init__(self) -> None:
         for name in ("program", "executor", "device", "fingerprint", "parallel", "capture"):
             _check_type(name, getattr(self, name), str, "a text")
         _check_type("ranks", self.ranks, int, "a whole number")
-        for name in ("choices", "versions", "settings", "modes", "parts"):
+        for name in (*_OF_TEXTS, "settings"):
             mapping = getattr(self, name)
             _check_type(name, mapping, Mapping, "a dict")
             for key, value in mapping.items():
@@ -179,7 +185,7 @@ class Config:
             versions={},
             capture="dynamo",
             parts={},
-        )
+        ).with_places(choices_of_part(self._places, name))
 
     def with_choices(self, choices: Mapping[str, str | None]) -> Config:
         """Return this config with `choices` added. If an option is None, the choice at its site is removed instead."""
@@ -187,6 +193,16 @@ class Config:
         return dataclasses.replace(
             self, choices={site: option for site, option in merged.items() if option is not None}
         )
+
+    def with_places(self, places: Mapping[str, str]) -> Config:
+        """Return this config, in which messages about a choice begin with the choice's place in a file."""
+        copy = dataclasses.replace(self)
+        object.__setattr__(copy, "_places", dict(places))
+        return copy
+
+    def place_of(self, id: str) -> str:
+        """Return the file and line of a choice, for the beginning of a message; empty if it comes from no file."""
+        return self._places.get(id, "")
 
     def differences(self, fingerprint: str, training: bool | None = None) -> str:
         """Describe how a program and the installed packages differ from those of this config; empty if nothing differs.
@@ -548,6 +564,14 @@ def _read_call(call: ast.Call, text: str, name: str) -> Config:
         if keyword.arg in given:
             raise ConfigError(f"{name}:{keyword.lineno}: {one_line(keyword.arg)[:80]} is given twice")
         given[keyword.arg] = _read_literal(keyword.value, text, name)
+    for keyword in call.keywords:
+        if keyword.arg in _OF_TEXTS and isinstance(keyword.value, ast.Dict):
+            for key, node in zip(keyword.value.keys, keyword.value.values, strict=True):
+                try:
+                    place = f"{keyword.arg}[{short_repr(key and _read_literal(key, text, name))}]"
+                    _check_type(place, _read_literal(node, text, name), str, "a text")
+                except ConfigError as error:
+                    raise ConfigError(f"{name}:{node.lineno}: {error}") from None
     try:
         # Check the version before the keywords, because a newer format may have new keywords.
         _check_version(given.get("format_version", FORMAT_VERSION))
@@ -561,9 +585,18 @@ def _read_call(call: ast.Call, text: str, name: str) -> Config:
         missing = [field.name for field in fields.values() if _is_required(field) and field.name not in given]
         if missing:
             raise ConfigError(f"wb.Config(...) lacks {', '.join(missing)}")
-        return Config(**given)
+        config = Config(**given)
     except ConfigError as error:
         raise ConfigError(f"{name}:{call.lineno}: {error}") from None
+    return config.with_places({id: f"{name}:{line}: " for id, line in _lines_of_choices(call)})
+
+
+def _lines_of_choices(call: ast.Call) -> Iterator[tuple[str, int]]:
+    """Yield the id of each choice in the file with the line of its option."""
+    for keyword in call.keywords:
+        if keyword.arg == "choices" and isinstance(keyword.value, ast.Dict):
+            for key, option in zip(keyword.value.keys, keyword.value.values, strict=True):
+                yield ast.literal_eval(key) if key is not None else "", option.lineno
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

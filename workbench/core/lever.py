@@ -338,7 +338,11 @@ def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal:
 
 
 def check_texts(choices: Mapping[str, str]) -> None:
-    """Raise `ChoiceError` if an id or an option in `choices` is not a string."""
+    """Raise `ChoiceError` if `choices` is not a mapping from strings to strings."""
+    if not isinstance(choices, Mapping):
+        raise ChoiceError(
+            f"choices are a dict of site ids to options, such as {{site.id: 'save'}}; given {short_repr(choices)}"
+        )
     for id, option in choices.items():
         if not all(isinstance(given, str) for given in (id, option)):
             raise ChoiceError(
@@ -353,6 +357,14 @@ def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> Choi
         id,
         advice=Advice("bench.sites() lists all sites", "plan --sites LEVER lists a lever's sites"),
     )
+
+
+def no_site_reason(id: str, site_ids: Collection[str]) -> str:
+    """Return why a program has no site of this id: the lever does not exist, or the program has no such statement."""
+    name, known = lever_of(id), [lever.name for lever in all_levers()]
+    if name not in known:
+        return f"there is no lever {short_repr(name)}{suggest_names(name, known)}"
+    return f"no such site in this program{suggest_names(id, list(site_ids))}"
 
 
 def only_with_fusions(context: LeverContext) -> str:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from workbench.core.lever import widen_site
+from workbench.core.lever import no_site_reason, widen_site
 from workbench.errors import ChoiceError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Planner:
                 del fitting[id]
         while fitting:
             try:
-                gone = dict.fromkeys(self.plan(fitting).unmatched, "no such site in this program")
+                gone = {id: no_site_reason(id, known) for id in self.plan(fitting).unmatched}
             except ChoiceError as error:
                 gone = {error.site: str(error)}
             if not gone:

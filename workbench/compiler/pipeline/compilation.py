@@ -11,11 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import thunder
+import torch
+
+import workbench
 from workbench.analysis.equivalence.prove import Proof, fault, prove
 from workbench.compiler.fastpath.final_claim import claim_operators
 from workbench.compiler.fastpath.split import split
@@ -52,8 +57,11 @@ from workbench.compiler.trace.validate import inequality_message
 from workbench.core.config import Config
 from workbench.core.executor import executor_named
 from workbench.core.graph import Origin
-from workbench.core.lever import Site, all_levers, widen_site
-from workbench.errors import ConfigWarning, PlanError
+from workbench.core.lever import Site, all_levers, no_site_reason, widen_site
+from workbench.errors import ChoiceError, ConfigWarning, PlanError
+
+_LIBRARIES = ("<", *(str(os.path.dirname(str(package.__file__))) + os.sep for package in (workbench, thunder, torch)))
+"""Beginnings of the files between a user's call and a warning, which names the user's call. ``<``: generated code."""
 
 
 class TraceClaimed(Exception):
@@ -376,22 +384,31 @@ class Hooks:
             # Each lever checked whether the choice is legal when it applied the choice. Here, only check that the site
             # has this option.
             if self.choices[id] not in site.options:
-                site.check(self.choices[id])
+                try:
+                    site.check(self.choices[id])
+                except ChoiceError as error:
+                    place = self.config.place_of(id) if self.config is not None else ""
+                    raise ChoiceError(f"{place}{error}", id) from None
         # Warn only once, because later compilations are of the same program, with other shapes or fewer gradients.
         self.warn = False
         if self.config is not None and (
             differences := self.config.differences(fingerprint(self.origins), self.training())
         ):
-            warnings.warn(ConfigWarning(differences), stacklevel=2)
+            warnings.warn(ConfigWarning(differences), skip_file_prefixes=_LIBRARIES)
         gone = sorted(self.choices.keys() - sites.keys())
         if gone:
+            reasons = "; ".join(self._without_site(id, sites) for id in gone)
             warnings.warn(
                 ConfigWarning(
                     f"{len(gone)} of {len(self.choices)} choices have no site in this program and are left out: "
-                    f"{', '.join(gone)}; the program differs from the program for which they were made"
+                    f"{reasons}"
                 ),
-                stacklevel=2,
+                skip_file_prefixes=_LIBRARIES,
             )
+
+    def _without_site(self, id: str, sites: Collection[str]) -> str:
+        place = self.config.place_of(id) if self.config is not None else ""
+        return f"{place}{id}: {no_site_reason(id, sites)}"
 
 
 def find_sites(choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome) -> tuple[Site, ...]:
