@@ -107,7 +107,7 @@ def open(
     from workbench.compiler import api
     from workbench.compiler.frontend.fake_process_group import ranks_of
     from workbench.compiler.interop import devices
-    from workbench.core.config import load
+    from workbench.core.config import Config, load
 
     if not isinstance(model_or_fn_or_name, str | Path):
         check_program(model_or_fn_or_name)
@@ -125,6 +125,11 @@ def open(
         kwargs, inputs = inputs_of(model_or_fn_or_name, args, inputs, kwargs, taken), {}
     if isinstance(config, str | Path):
         config = load(config)
+    if config is not None and not isinstance(config, Config):
+        raise ConfigError(
+            f"config= is a wb.Config or the path of an exported file; given {short_repr(config)}. "
+            "bench.choose({...}) makes choices of a dict"
+        )
     if config is not None:
         device = device or config.device
         executor = executor or config.executor

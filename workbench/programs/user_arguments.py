@@ -113,6 +113,29 @@ def _parameters(program: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: parameter for name, parameter in parameters.items() if parameter.kind not in variable}
 
 
+def check_callable(program: Any) -> None:
+    """Refuse objects that are not programs: what cannot be called, classes of modules, and wrappers for several ranks.
+
+    Raises
+    ------
+    ProgramError
+        If `program` is such an object; the message says what to use instead.
+    """
+    if not callable(program):
+        raise ProgramError(
+            f"{type(program).__name__} is not a program; legal: a function or module with its inputs, a built-in name, "
+            "or file.py:factory"
+        )
+    if isinstance(program, type) and issubclass(program, torch.nn.Module):
+        raise ProgramError(f"{program.__name__} is a class of modules: create a module first, {program.__name__}(...)")
+    if isinstance(program, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
+        kind = type(program).__name__
+        raise ProgramError(
+            f"the module is inside of {kind}: use the module itself, and wrap the compiled module, as in "
+            f"{kind}(config.jit(model))"
+        )
+
+
 def check_program(program: Any) -> None:
     """Refuse objects that are not programs, and programs that another compiler has already transformed.
 
@@ -121,11 +144,7 @@ def check_program(program: Any) -> None:
     ProgramError
         If `program` is such an object; the message says what to open instead.
     """
-    if not callable(program):
-        raise ProgramError(
-            f"{type(program).__name__} is not a program; legal: a function or module with its inputs, a built-in name, "
-            "or file.py:factory"
-        )
+    check_callable(program)
     _check_that_it_returns(program)
     if getattr(program, "_lc_cd", None) is not None:
         raise ProgramError(

@@ -34,7 +34,7 @@ def prepare(
     memory: StepMemory | None = getattr(bench, "memory", None)
     bound_bytes = memory.peak_bytes if memory is not None else None
     peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
-    options = options or request.RunOptions()
+    options = request.RunOptions() if options is None else options
     variants = variants_of(bench, against or {})
     request.check_options(options, bench.program.device, variants, ranks=bench.ranks)
     return request.prepare(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from workbench.core.config import Config
-from workbench.errors import ChoiceError, RunError
+from workbench.errors import ChoiceError, RunError, short_repr
 
 if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
@@ -27,6 +27,11 @@ def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Conf
     for name, way in against.items():
         if not name:
             raise RunError("each variant to compare with needs a name, as in against={'stock': {}}")
+        if way is not None and not isinstance(way, Config | Mapping):
+            raise RunError(
+                f"{name}: a variant is a dict of choices, a Config, or None for unmodified Thunder; "
+                f"given {short_repr(way)}"
+            )
         if way is not None and not isinstance(way, Config):
             try:
                 bench.check_choices(way)

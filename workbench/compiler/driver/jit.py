@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +26,7 @@ from workbench.compiler.pipeline.compilation import Hooks
 from workbench.core.config import EAGER, Config
 from workbench.errors import ConfigError, ConfigWarning, short_repr
 from workbench.programs.modes import active_modes
+from workbench.programs.user_arguments import check_callable
 
 
 def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
@@ -59,8 +62,8 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         At the first call, before anything runs, if the workbench cannot prove that the compiled program computes the
         same results as Thunder's joint trace of `fn`, or as the traces that Thunder makes without choices.
     """
-    if "executors" in options:
-        raise ConfigError("executors= cannot be given here: the config names them")
+    check_callable(fn)
+    _check_options(options)
     again = None if "transforms" in options else functools.partial(jit, config, **options)
     shared = options.pop("transforms", None)
     if shared is None:
@@ -88,6 +91,16 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if isinstance(jitted, dynamo.CompiledModule) and again is not None:
         jitted.set_maker(again)
     return jitted
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse `executors`, and options that look like a misspelt argument of ``thunder.jit``, which ignores them."""
+    if "executors" in options:
+        raise ConfigError("executors= cannot be given here: the config names them")
+    known = inspect.signature(thunder_api.jit).parameters
+    for name in options:
+        if name not in known and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
+            raise ConfigError(f"thunder.jit has no argument {short_repr(name)}; did you mean {close[0]}?")
 
 
 def _compile_graph(

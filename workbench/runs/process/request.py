@@ -9,9 +9,11 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from workbench.errors import RunError
+from annotated_types import Ge, Gt, Lt
+
+from workbench.errors import RunError, short_repr
 from workbench.runs.log import untrusted_files
 
 if TYPE_CHECKING:
@@ -90,21 +92,21 @@ class RunOptions:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING
 
-    seed: int = 0
-    threads: int | None = None
-    warmup: int = 2
-    samples: int = 20
-    sampling_s: float = 10.0
-    memory_interval_s: float = 0.048
+    seed: Annotated[int, Ge(-(2**63)), Lt(2**64)] = 0
+    threads: Annotated[int, Ge(1)] | None = None
+    warmup: Annotated[int, Ge(0)] = 2
+    samples: Annotated[int, Ge(0)] = 20
+    sampling_s: Annotated[float, Ge(0)] = 10.0
+    memory_interval_s: Annotated[float, Gt(0)] = 0.048
     measure_peak: bool = True
     clocks: bool = True
     check_accuracy: bool = True
     memory_snapshot: bool = False
     cuda_graph: bool = False
     cold: bool = True
-    timeout_s: float | None = None
-    memory_limit_bytes: int | None = None
-    port: int | None = None
+    timeout_s: Annotated[float, Ge(0)] | None = None
+    memory_limit_bytes: Annotated[int, Ge(0)] | None = None
+    port: Annotated[int, Ge(0), Lt(1 << 16)] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -257,6 +259,12 @@ def check_options(options: RunOptions, device: str, variants: Collection[str] = 
     RunError
         If an option is not supported; the message names the option and says how to fix the request.
     """
+    if not isinstance(options, RunOptions):
+        raise RunError(f"options are RunOptions, such as RunOptions(samples=5); given {short_repr(options)}")
+    try:
+        _reader(RunOptions).validate_json(json.dumps(dataclasses.asdict(options), default=repr))
+    except ValueError as error:
+        raise RunError(f"RunOptions are illegal: {_first_fault(error)}") from None
     if options.cuda_graph and device != "cuda":
         raise RunError(
             f"a CUDA graph needs a CUDA device, but the program is for {device}: run it without a CUDA graph"
@@ -311,16 +319,17 @@ def read_request(run_dir: Path) -> RunRequest:
         )
     try:
         # Convert the record to JSON text again: in strict mode, pydantic makes a dataclass from JSON, not from a dict.
-        return _reader().validate_json(json.dumps(record))
+        found: RunRequest = _reader(RunRequest).validate_json(json.dumps(record))
+        return found
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {_first_fault(error)}") from None
 
 
 @functools.cache
-def _reader() -> TypeAdapter[RunRequest]:
+def _reader[Read](kind: type[Read]) -> TypeAdapter[Read]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(RunRequest)
+    return TypeAdapter(kind)
 
 
 def _first_fault(error: Exception) -> str:
