@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from workbench.analysis.memory.multi_graph_memory import Event, Forward, StorageAllocated, StorageFreed
 from workbench.compiler.frontend.fake_step import StepRecorder
+from workbench.interop.torch_private import FakeTensorMode
 
 SIZE = 256
 BYTES = SIZE * 4
@@ -67,3 +69,14 @@ def test_gradients_of_one_tensor_are_added_in_place_as_in_a_run() -> None:
             alive -= held.pop(event.storage, 0)
         most = max(most, alive) if alive >= BYTES else 0  # only the backward counts: the forward saves nothing
     assert most // BYTES == 2
+
+
+@pytest.mark.parametrize("fake", [False, True], ids=["values", "fake"])
+def test_symbolic_zeros_of_autograd_take_no_memory(fake: bool) -> None:
+    """The forward-mode derivative of a constant is such a zero."""
+    with FakeTensorMode() if fake else contextlib.nullcontext():
+        recorder = StepRecorder(None, [])
+        recorder.note(torch._efficientzerotensor((SIZE,)))
+        recorder.note(torch.zeros(SIZE))
+    made = [event.bytes for event in recorder.events if isinstance(event, StorageAllocated)]
+    assert made == [0, BYTES]

@@ -226,6 +226,14 @@ def test_an_argument_that_a_part_does_not_read_keeps_its_own_size() -> None:
     assert join_step_memory(RecordedStep((), events, ()), {"part1": empty}).peak_bytes == 14
 
 
+def test_a_result_of_a_part_has_the_size_in_the_plan_not_in_the_recording() -> None:
+    """PyTorch's loss on the CPU is a scalar in a larger storage; Thunder's is not."""
+    part = inside(first_backward=1, live=[0], peak=[0], saved=0, cotangent=(), made={})
+    events = (Forward("part1", 1, (1,), (2,)), StorageAllocated(2, 500), StorageFreed(2))
+    joined = join_step_memory(RecordedStep((StorageAllocated(1, 1000),), events, ()), {"part1": part})
+    assert joined.live_bytes.tolist() == [1000, 1010, 1000]
+
+
 def test_a_recorded_step_with_an_opaque_part_has_a_lower_bound_as_peak() -> None:
     assert join_step_memory(RecordedStep((StorageAllocated(1, 8),), (), ("part2",)), {}).at_least
     nothing = join_step_memory(RecordedStep((StorageAllocated(1, 8),), (), ()), {})

@@ -33,4 +33,6 @@ def allocated_bytes(nbytes: int, device_type: str) -> int:
 
 def storage_bytes(tensor: torch.Tensor) -> int:
     """Return the `allocated_bytes` of a tensor's storage on the tensor's device. The tensor may be fake."""
+    if tensor._is_zerotensor():  # autograd's symbolic zero has a size, but no memory
+        return 0
     return allocated_bytes(tensor.untyped_storage().nbytes(), tensor.device.type)

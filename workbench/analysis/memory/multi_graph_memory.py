@@ -288,7 +288,9 @@ class _LiveStorages:
     def apply_event(self, index: int, event: Event) -> None:
         place = ""
         if isinstance(event, StorageAllocated):
-            self.bytes[event.storage] = event.bytes
+            # If a part makes the storage, `_run_forward` has stored its size under the plan. In the recording, other
+            # operators may have made it: for example, PyTorch's loss on the CPU is a scalar in a larger storage.
+            self.bytes.setdefault(event.storage, event.bytes)
             self.outside.add(event.storage)
             most = self.live_bytes()
         elif isinstance(event, StorageFreed):
