@@ -328,7 +328,8 @@ _IMAGES: Kind = {
     "torchvision_vit": _vision_transformer,
     "mobilenet_v3": _torchvision("mobilenet_v3_small", 96, dropout=0.0),
     "shufflenet": _torchvision("shufflenet_v2_x0_5", 96),
-    "efficientnet": _torchvision("efficientnet_b0", 32, dropout=0.0, stochastic_depth_prob=0.0),
+    # With 32 pixels, batch norm would normalize two values, and eager PyTorch's gradients would have no correct digit.
+    "efficientnet": _torchvision("efficientnet_b0", 96, dropout=0.0, stochastic_depth_prob=0.0),
     "squeezenet": _torchvision("squeezenet1_1", 32, dropout=0.0),
     "poolformer": image_model(
         "PoolFormer",
