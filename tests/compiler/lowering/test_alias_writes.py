@@ -106,6 +106,25 @@ def written_then_viewed(x: torch.Tensor) -> torch.Tensor:
     return y * x + z
 
 
+def rows_of_an_input(x: torch.Tensor) -> torch.Tensor:
+    """Write into results of indexing by tensors, which are copies."""
+    rows = x[torch.tensor([1, 3, 0, 1])]
+    rows += 1
+    rows *= x[:, torch.tensor([2, 0, 1, 1])]
+    return rows
+
+
+def copies_of_an_input(x: torch.Tensor) -> torch.Tensor:
+    """Write into copies that `reshape`, `contiguous` and `to` return. For other layouts and types, they make none."""
+    y = x.t().reshape(2, 8)
+    y.mul_(2)
+    z = x.t().contiguous()
+    z += x
+    exact = x.to(torch.float64)
+    exact.mul_(3)
+    return y.view(4, 4) * z + exact.to(torch.float32)
+
+
 PROGRAMS = [
     scaled_row,
     filled_row,
@@ -119,6 +138,8 @@ PROGRAMS = [
     narrowed,
     already_so,
     written_then_viewed,
+    rows_of_an_input,
+    copies_of_an_input,
 ]
 
 

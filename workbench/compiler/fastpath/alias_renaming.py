@@ -110,12 +110,16 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
     groups = _inplace_results(_group_by_memory(trace, groups), trace)
     viewed: set[Any] = set().union(*groups)
     order = {name: at for at, name in enumerate(dict.fromkeys(n for b in trace.bound_symbols for n in names_in(b)))}
+    written = _written(trace)
     names, bsyms = _CurrentNames(), []
     for bsym in trace.bound_symbols:
+        if bsym.sym.id == prims.PrimIDs.RETURN:
+            bsyms.append(_keep_inputs(bsym, names.replace_in(bsym), written))
+            continue
         given = _tensors(bsym.flat_proxy_args)
         first = list(map(names.original, given))
         writes, views = in_place(bsym), makes_view(bsym)
-        reads = bsym.sym.id != prims.PrimIDs.RETURN and bool(set(first).intersection(viewed))
+        reads = bool(set(first).intersection(viewed))
         if not (writes or views or reads):
             bsyms.append(names.replace_in(bsym))
             continue
@@ -172,8 +176,31 @@ def _group_by_memory(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
 
 def _inplace_results(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
     """Return the groups in which at least one value is written in place."""
-    written = {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
+    written = _written(trace)
     return [group for group in groups if group.intersection(written)]
+
+
+def _written(trace: Any) -> set[Any]:
+    """Return the values that are written in place."""
+    return {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
+
+
+def _keep_inputs(bsym: Any, replaced: Any, written: set[Any]) -> Any:
+    """Return the renamed return statement of a trace, with the original names of inputs that are not written.
+
+    The statement lists the inputs, and Thunder looks for their gradients under the listed names. Thunder lists renamed
+    inputs, too. It renames an input if an operator that may return a view of the input returns a copy, and this copy
+    is written in place: for example, for ``row = weight[index]; row += 1``. Thunder then loses the input's gradient.
+    """
+    given = bsym.args[0] if bsym.args else None
+    if not isinstance(given, dict) or "flat_args" not in given:
+        return replaced
+    pairs = zip(given["flat_args"], replaced.args[0]["flat_args"], strict=True)
+    inputs = [
+        old if isinstance(old, TensorProxy) and old.requires_grad and variableify(old) not in written else new
+        for old, new in pairs
+    ]
+    return replaced.from_bsym(args=({**replaced.args[0], "flat_args": inputs}, *replaced.args[1:]))
 
 
 PATCHES: tuple[PatchTarget, ...] = (
