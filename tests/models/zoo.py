@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.models import detection, generation, languages, pictures_with_text, sound, steps, structures
+from tests.models import detection, generation, languages, pictures_with_text, popular, sound, steps, structures
 from tests.models.building import (
     BLOCKS,
     GROUPED,
@@ -372,25 +372,25 @@ _SOUND: Kind = {
 _BY_HAND: Kind = {"litgpt": _litgpt, "nanogpt": _nanogpt, "pytorch_encoder": _encoder_of_pytorch}
 
 KINDS: dict[str, Kind] = {
-    "text": {**_TEXT, **_ENCODERS, **_BY_HAND, **languages.TEXT},
+    "text": {**_TEXT, **_ENCODERS, **_BY_HAND, **languages.TEXT, **popular.TEXT},
     "hybrid": {**_HYBRID, **languages.HYBRID},
     "mixture of experts": {**_EXPERTS, **languages.EXPERTS},
     "adapters, quantized": {"lora": _lora, **languages.ADAPTERS},
-    "images": _IMAGES,
+    "images": {**_IMAGES, **popular.IMAGES},
     "vision and language": {"clip": _clip, **pictures_with_text.VISION_LANGUAGE},
-    "detection": detection.DETECTION,
-    "segmentation": {"segformer": _segmenter, **detection.SEGMENTATION},
+    "detection": {**detection.DETECTION, **popular.DETECTION},
+    "segmentation": {"segformer": _segmenter, **detection.SEGMENTATION, **popular.SEGMENTATION},
     "speech and audio": {**_SOUND, **sound.SOUND},
     "diffusion, flows": generation.DIFFUSION,
     "video": generation.VIDEO,
     "time series": structures.SERIES,
     "graphs, points, tables": {**structures.GRAPHS, **structures.TABLES},
-    "recurrent": {"pytorch_lstm": _lstm, **structures.RECURRENT},
+    "recurrent": {"pytorch_lstm": _lstm, **structures.RECURRENT, **popular.RECURRENT},
     "physics": steps.PHYSICS,
     "contrastive": steps.CONTRASTIVE,
-    "adversaries": steps.ADVERSARIES,
-    "reinforcement": steps.REINFORCEMENT,
-    "whole steps": steps.STEPS,
+    "adversaries": {**steps.ADVERSARIES, **popular.ADVERSARIES},
+    "reinforcement": {**steps.REINFORCEMENT, **popular.REINFORCEMENT},
+    "whole steps": {**steps.STEPS, **popular.STEPS},
 }
 """For each kind of model, the builders by the models' names."""
 MODELS: dict[str, Builder] = {name: build for kind in KINDS.values() for name, build in kind.items()}
