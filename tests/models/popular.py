@@ -96,7 +96,8 @@ class _UNet(nn.Module):
         scores = self.head(self.last(torch.cat([skipped, up], 1)))
         shares, expected = scores.softmax(1), functional.one_hot(labels, 2).permute(0, 3, 1, 2).float()
         dice = (2 * (shares * expected).sum((2, 3)) + 1e-6) / (shares.sum((2, 3)) + expected.sum((2, 3)) + 1e-6)
-        return functional.cross_entropy(scores, labels) + 1 - dice.mean()
+        loss: torch.Tensor = functional.cross_entropy(scores, labels) + 1 - dice.mean()
+        return loss
 
 
 class _Perceptual(nn.Module):
@@ -282,7 +283,7 @@ class _Closure:
             loss.backward()
             return loss
 
-        first: Any = self.optimizer.step(closure)  # type: ignore[arg-type]  # PyTorch also takes tensors
+        first: Any = self.optimizer.step(closure)
         result: torch.Tensor = first.detach()
         return result
 
