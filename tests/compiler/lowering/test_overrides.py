@@ -376,3 +376,37 @@ def test_a_softmax_without_a_dimension_uses_pytorchs_default(kind: type[nn.Modul
     ours, eager = bench.config.jit(module)(x), module(x)
     torch.testing.assert_close(ours, eager)
     torch.testing.assert_close(*(torch.autograd.grad(made.sin().sum(), x) for made in (ours, eager)))
+
+
+MASK, MASK_OF_ALL = torch.tensor([True, False, True, False]), torch.eye(4, 8) > 0
+
+
+def assign_row(y: torch.Tensor, row: torch.Tensor) -> None:
+    y[MASK] = row
+
+
+def assign_scalar(y: torch.Tensor, row: torch.Tensor) -> None:
+    y[(MASK,)] = row.sum()
+
+
+def assign_by_whole_mask(y: torch.Tensor, row: torch.Tensor) -> None:
+    y[MASK_OF_ALL] = row[0]
+
+
+def assign_into_view(y: torch.Tensor, row: torch.Tensor) -> None:
+    y[:, :4][MASK] = row[:4]
+
+
+@pytest.mark.parametrize("assign", [assign_row, assign_scalar, assign_by_whole_mask, assign_into_view])
+def test_a_tensor_that_is_assigned_by_a_mask_gets_the_gradient_of_eager(assign: Callable[..., None]) -> None:
+    def program(x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        assign(y, row)
+        return (y * torch.arange(8.0)).sum()
+
+    x, row = torch.randn(4, 8, requires_grad=True), torch.randn(8, requires_grad=True)
+    bench = workbench.open(program, x, row, capture="dynamo")
+    ours, eager = bench.config.jit(program)(x, row), program(x, row)
+    torch.testing.assert_close(ours, eager)
+    for made, expected in zip(*(torch.autograd.grad(loss, (x, row)) for loss in (ours, eager)), strict=True):
+        torch.testing.assert_close(made, expected)

@@ -82,7 +82,7 @@ from workbench.compiler.lowering.call_normalization import (
 from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
 from workbench.compiler.lowering.foreach import FOREACH
 from workbench.compiler.lowering.functionalize import apply_function, remove_hazardous_writes
-from workbench.compiler.lowering.overrides import BY_NAME, LOWERED, kind_of, numpy_result, power
+from workbench.compiler.lowering.overrides import BY_NAME, LOWERED, assigns_by_mask, kind_of, numpy_result, power
 from workbench.compiler.lowering.zero_dim_tensors import spread
 from workbench.compiler.trace.corrections import ALIASES, FLEX_ATTENTION, OPERATORS, UNREAD, is_thunders_own, mark
 from workbench.compiler.trace.source_frames import Frame, place_of
@@ -479,6 +479,9 @@ class _Tracer(fx.Interpreter):
             return made
         if target is torch.ops.higher_order.autograd_function_apply:
             return apply_function(self._custom_forward(), *args, **kwargs)
+        if target is operator.setitem and not assigns_by_mask(*args):
+            operator.setitem(*args)
+            return None
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target) or BY_NAME.get(str(target))
         if known is not None:
             # `_stacklevel` only affects PyTorch's warnings. `out` is the tensor into which the result is written.

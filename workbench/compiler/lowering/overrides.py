@@ -420,6 +420,24 @@ def _atan2(a: Any, b: Any) -> Any:
     return where(origin, known(_detach(a), _detach(b)), known(a, where(origin, 1, b)))
 
 
+def assigns_by_mask(a: TensorProxy, index: Any, value: Any) -> bool:
+    """Return whether an assignment to `a` selects elements by a mask, and gives them a tensor for any number of them.
+
+    For example, the value is one row for all selected rows.
+    """
+    mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if not (isinstance(value, TensorProxy) and isinstance(mask, TensorProxy) and _is_bool(mask)):
+        return False
+    return value.ndim <= a.ndim - mask.ndim and tuple(mask.shape) == tuple(a.shape[: mask.ndim])
+
+
+def _assign_by_mask(a: TensorProxy, index: Any, value: TensorProxy) -> None:
+    """Replace an assignment for which `assigns_by_mask` is true. Thunder cannot differentiate it."""
+    mask = index[0] if isinstance(index, tuple) else index
+    chosen = mask.reshape(*mask.shape, *(1,) * (a.ndim - mask.ndim)).expand(*a.shape)
+    a.copy_(thunder_operator(torch.where)(chosen, value.to(to_torch_dtype(a.dtype)).expand(*a.shape), a))
+
+
 def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> Any:
     """Replace `linear`. If the weight is empty, Thunder's gradient cannot infer a shape."""
     if weight.numel:
@@ -530,6 +548,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     **MAKERS,
     **DRAWN,
     torch.detach: _detach,
+    operator.setitem: _assign_by_mask,
     functional.linear: _linear,
     torch.Tensor.detach: _detach,
     torch.repeat_interleave: _repeat_interleave,
