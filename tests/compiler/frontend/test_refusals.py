@@ -305,16 +305,23 @@ def test_a_mask_that_a_transformer_reads_is_refused_with_a_remedy() -> None:
 
 
 @pytest.mark.slow
-def test_a_kl_divergence_opens_in_parts_until_the_program_has_been_called_once(
+def test_a_kl_divergence_of_own_classes_opens_in_parts_until_the_program_has_been_called_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
+    class Own(torch.distributions.Normal):
+        """A class that has no formula of its own."""
+
+    def divergence(x: torch.Tensor, kind: type[torch.distributions.Normal]) -> torch.Tensor:
         mean, spread = x.tanh().chunk(2, -1)
-        ours, normal = torch.distributions.Normal(mean, spread.exp()), torch.distributions.Normal(0.0, 1.0)
+        ours, normal = kind(mean, spread.exp()), torch.distributions.Normal(0.0, 1.0)
         return torch.distributions.kl_divergence(ours, normal).mean()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return divergence(x, Own)
 
     monkeypatch.setattr(torch.distributions.kl, "_KL_MEMOIZE", {})
     x = torch.randn(4, 6)
+    assert workbench.open(lambda x: divergence(x, torch.distributions.Normal), x).capture == "dynamo"
     first = workbench.open(program, x)
     assert first.capture == "parts"
     assert "call the program once before you open it" in first.capture_reason

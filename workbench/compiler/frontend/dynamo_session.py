@@ -24,7 +24,7 @@ from workbench.compiler.interop.shared_context import shared_context
 from workbench.compiler.interop.torch_versions import settings_context
 from workbench.compiler.lowering import without_value_checks
 from workbench.compiler.lowering.patch_context import compile_alone
-from workbench.interop.torch_private import dynamo_config, eval_frame
+from workbench.interop.torch_private import dynamo_config, eval_frame, kl
 from workbench.programs.modes import active_modes
 
 RECOMPILE_LIMIT = 64
@@ -136,6 +136,10 @@ def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     If several of these contexts are active, the highest limit applies. Since PyTorch 2.12, each thread has its own
     settings: a thread gets the highest limit of the contexts that are active when the thread enters.
     """
+    # `kl_divergence` searches for its formula when a process first needs the formula for two classes, and Dynamo cannot
+    # trace the search. For the classes of a registered formula, the search finds this formula.
+    for classes, formula in kl._KL_REGISTRY.items():
+        kl._KL_MEMOIZE.setdefault(classes, formula)
     with (
         _our_options(),
         _our_flags(),
