@@ -1,0 +1,22 @@
+"""Unmodified Thunder as the reference of a run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workbench.compiler.driver.stock_thunder import compile_unmodified
+from workbench.errors import ProgramError
+
+
+@pytest.mark.slow
+def test_the_interpreter_does_not_interpret_the_printing_of_the_error_of_a_refused_operator(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.t() * torch.eye(2)).sum()
+
+    compiled = compile_unmodified(program, ("thunderfx",))
+    with pytest.raises(ProgramError, match=r"thunderfx refuses it.*torch\.eye"):
+        compiled(torch.ones(2, 3))
+    assert "Call using an FX-traced Module" not in capsys.readouterr().err
