@@ -17,8 +17,10 @@ from workbench.compiler.trace.stable_ids import file_label, find_places, is_stat
 from workbench.plain_torch.compiled import keys_of
 from workbench.plain_torch.operators import Key, Operators, common_name
 from workbench.programs import modes
+from workbench.util.planning_lock import one_at_a_time
 
 
+@one_at_a_time
 def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], dict[str, str]]:
     """Find the key of the operator that computes each value, by the value's stable id.
 
