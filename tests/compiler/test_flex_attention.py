@@ -8,17 +8,22 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import workbench
 from tests.trial_counts import beyond, combined
 from workbench.errors import ProgramError
+from workbench.interop.private_api import installed_torch
+
+DIFFERENTIABLE = Version(installed_torch()) < Version("2.11")
+"""PyTorch 2.11 and later refuse to differentiate `flex_attention` on a CPU. With them, only the forward is compared."""
 
 
 def given() -> tuple[torch.Tensor, ...]:
     torch.manual_seed(0)
-    return tuple(torch.randn(1, 2, 16, 8, requires_grad=True) for _ in range(3))
+    return tuple(torch.randn(1, 2, 16, 8, requires_grad=DIFFERENTIABLE) for _ in range(3))
 
 
 def causal(batch: Any, head: Any, query: Any, key: Any) -> Any:
@@ -44,12 +49,13 @@ def test_flex_attention_without_a_mask_or_score_function_becomes_attention(
     bench = workbench.open(program, *given(), device="cpu", executor="torch", capture=capture)
     plan = bench.parts[0].plan if bench.parts else bench.plan
     assert plan.proof.proven
-    sources = [site.source for site in plan.sites if "scaled_dot_product" in site.id]
     assert len(bench.parts) == (capture == "parts")
-    assert any("flex_attention(q * 2" in source for source in sources)
-    arguments = given()
-    known, found = (torch.autograd.grad(f(*arguments).sum(), arguments) for f in (program, bench.config.jit(program)))
-    torch.testing.assert_close(found, known)
+    (correction,) = [found for found in plan.corrections if found.name == "flex_attention"]
+    assert any("flex_attention(q * 2" in line for line in correction.lines)
+    if DIFFERENTIABLE:  # else there is nothing to save
+        sources = [site.source for site in plan.sites if "scaled_dot_product" in site.id]
+        assert any("flex_attention(q * 2" in source for source in sources)
+    torch.testing.assert_close(results(bench.config.jit(program)), results(program))
 
 
 SLOPES, DOCUMENTS = torch.tensor([0.5, 0.25]), torch.tensor([[0] * 8 + [1] * 8])
@@ -80,9 +86,12 @@ def of(mask: Any) -> Any:
     return create_block_mask(mask, 1, None, 16, 16, device="cpu")
 
 
-def gradients(program: Callable[..., Any], *more: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def results(program: Callable[..., Any], *more: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the output, and the gradients if PyTorch can compute them."""
     arguments = given()
-    return torch.autograd.grad(program(*arguments).sum(), (*arguments, *more))
+    out = program(*arguments)
+    gradients = torch.autograd.grad(out.sum(), (*arguments, *more)) if DIFFERENTIABLE else ()
+    return (out, *gradients)
 
 
 @pytest.mark.slow
@@ -117,8 +126,7 @@ def test_flex_attention_with_masks_and_score_functions_becomes_operators(
     (correction,) = bench.plan.corrections
     assert any("flex_attention(q * 2" in line for line in correction.lines)
     compiled = bench.config.jit(program)
-    torch.testing.assert_close(compiled(*given()), program(*given()))
-    torch.testing.assert_close(gradients(compiled), gradients(program))
+    torch.testing.assert_close(results(compiled), results(program))
 
 
 @pytest.mark.slow
@@ -132,7 +140,7 @@ def test_tensors_that_a_score_function_reads_get_gradients() -> None:
         return scores.softmax(-1) @ v
 
     bench = workbench.open(program, *given(), device="cpu", executor="torch")
-    torch.testing.assert_close(gradients(bench.config.jit(program), BIAS, BY), gradients(by_hand, BIAS, BY))
+    torch.testing.assert_close(results(bench.config.jit(program), BIAS, BY), results(by_hand, BIAS, BY))
 
 
 @pytest.mark.slow
@@ -145,7 +153,7 @@ def test_a_checkpointed_flex_attention_becomes_operators() -> None:
 
     bench = workbench.open(program, *given(), device="cpu", executor="torch")
     assert [found.name for found in bench.plan.corrections] == ["flex_attention"]
-    torch.testing.assert_close(gradients(bench.config.jit(program)), gradients(attend))
+    torch.testing.assert_close(results(bench.config.jit(program)), results(attend))
 
 
 @pytest.mark.slow
@@ -158,7 +166,7 @@ def test_layers_with_different_score_functions_give_the_results_of_eager() -> No
         def forward(self, x: torch.Tensor) -> Any:
             return x + flex_attention(self.linear(x), x, x, score_mod=self.score)
 
-    module, x = torch.nn.Sequential(*map(Layer, (near, sloped, near))), given()[0]
+    module, x = torch.nn.Sequential(*map(Layer, (near, sloped, near))).requires_grad_(DIFFERENTIABLE), given()[0]
     bench = workbench.open(module, x, device="cpu", executor="torch")
     torch.testing.assert_close(bench.config.jit(module)(x), module(x))
 
@@ -179,4 +187,4 @@ def test_a_flex_attention_that_cannot_become_operators_is_a_part(options: dict[s
         workbench.open(program, *given(), device="cpu", executor="torch", capture="dynamo")
     bench = workbench.open(program, *given(), device="cpu", executor="torch")
     assert len(bench.parts) == 3
-    torch.testing.assert_close(gradients(bench.config.jit(program)), gradients(program))
+    torch.testing.assert_close(results(bench.config.jit(program)), results(program))

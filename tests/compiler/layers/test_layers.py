@@ -41,8 +41,11 @@ from workbench.compiler.planner.plan import UNPROVEN
 from workbench.compiler.planner.planner import replan
 from workbench.compiler.trace.bsym_memo import NAMES, READ, made_names, names_in, read_names
 from workbench.compiler.trace.lazy_value import LazyValue
+from workbench.core.executor import why_no_nvfuser
 
 COUNT, MORE = 7, 9
+EXECUTOR = "torch" if why_no_nvfuser() else "nvfuser"
+"""nvFuser has a wheel for only one PyTorch. Layers are left out with each executor."""
 
 
 @contextlib.contextmanager
@@ -77,7 +80,7 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
 def test_cached_names_of_extrapolated_statements_are_right() -> None:
     torch.manual_seed(2)
     given = stacks.Stack(stacks.Layer, COUNT), torch.randn(4, stacks.WIDTH)
-    bench = workbench.open(*given, device="planned", executor="nvfuser")
+    bench = workbench.open(*given, device="planned", executor=EXECUTOR)
     assert left_out(bench)
     written = inside = 0
     for bsym in bench._captured.context.claimed.bound_symbols:
@@ -96,7 +99,7 @@ def names_of(bsym: Any) -> Any:
 @pytest.mark.slow
 def test_the_joint_trace_before_claiming_is_made_when_a_plan_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
-    bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor="nvfuser")
+    bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor=EXECUTOR)
     gradients = bench._captured.context.gradients
     assert left_out(bench)
     assert "_cached_value" not in vars(gradients)
@@ -259,13 +262,13 @@ STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 def test_extrapolated_layers_equal_layers_that_thunder_differentiates(name: str) -> None:
     make, expected = STACKS[name]
     torch.manual_seed(0)
-    _, count = opened(make(), *batch(), device="planned", executor="nvfuser")
+    _, count = opened(make(), *batch(), device="planned", executor=EXECUTOR)
     assert count == expected
 
 
 @pytest.mark.slow
 def test_a_correction_names_a_line_once_even_if_all_layers_run_it() -> None:
-    bench, count = opened(stacks.Stack(Again, COUNT), *batch(), device="planned", executor="nvfuser")
+    bench, count = opened(stacks.Stack(Again, COUNT), *batch(), device="planned", executor=EXECUTOR)
     assert count
     (found,) = bench.plan.corrections
     assert found.name == "checkpointed draws"
@@ -358,7 +361,7 @@ def test_random_differences_between_layers_are_respected(
         stack(torch.randn(4, stacks.WIDTH))
     except RuntimeError:  # the random changes do not fit together, for example in their shapes
         assume(False)
-    opened(stack, *batch(), device="planned", executor="nvfuser")
+    opened(stack, *batch(), device="planned", executor=EXECUTOR)
 
 
 @pytest.mark.long
@@ -367,9 +370,9 @@ def test_random_differences_between_layers_are_respected(
 def test_choices_give_the_plans_that_they_give_without_left_out_layers(name: str) -> None:
     torch.manual_seed(0)
     stack, given_to = STACKS[name][0](), batch()
-    bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
+    bench = workbench.open(stack, *given_to, device="planned", executor=EXECUTOR)
     with none_left_out():
-        whole = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
+        whole = workbench.open(stack, *given_to, device="planned", executor=EXECUTOR)
     random = Random(name)
     for _ in range(amount(2, 6, 90)):
         choices = choices_for(random, bench.sites())
@@ -377,7 +380,7 @@ def test_choices_give_the_plans_that_they_give_without_left_out_layers(name: str
         assert as_text(bench) == as_text(whole)
     assert (bench.plan.warnings, bench.plan.proof) == (whole.plan.warnings, whole.plan.proof)
     with none_left_out():
-        other = workbench.open(stack, *given_to, device="planned", executor="nvfuser", config=bench.config)
+        other = workbench.open(stack, *given_to, device="planned", executor=EXECUTOR, config=bench.config)
     assert other.plan.text() == bench.plan.text()
 
 
@@ -403,7 +406,7 @@ def test_a_config_gives_the_gradients_of_unmodified_thunder() -> None:
 def writing_stack() -> str:
     """Open a stack of layers that write in place. Return its plan as text."""
     torch.manual_seed(0)
-    return "\n".join(as_text(workbench.open(stacks.Stack(Views, 3), *batch(), device="planned", executor="nvfuser")))
+    return "\n".join(as_text(workbench.open(stacks.Stack(Views, 3), *batch(), device="planned", executor=EXECUTOR)))
 
 
 @pytest.mark.long
@@ -475,7 +478,7 @@ def test_layers_of_library_models_are_left_out(name: str) -> None:
     def loss(tokens: torch.Tensor) -> torch.Tensor:
         return model(input_ids=tokens).last_hidden_state.sum()
 
-    _, count = opened(loss, tokens, device="planned", executor="nvfuser")
+    _, count = opened(loss, tokens, device="planned", executor=EXECUTOR)
     assert count == COUNT - 5
 
 
@@ -535,7 +538,7 @@ def test_choices_in_a_library_model_give_the_plans_that_they_give_without_left_o
     torch.manual_seed(0)
     model = getattr(transformers, kind)(config).to(dtype).train()
     tokens = torch.randint(0, zoo.VOCABULARY, (2, 8))
-    options: dict[str, Any] = {"device": "planned", "executor": "nvfuser"}
+    options: dict[str, Any] = {"device": "planned", "executor": EXECUTOR}
     options["kwargs"] = {"input_ids": tokens, "labels": tokens}
     bench, _ = opened(model, **options)
     with none_left_out():
@@ -583,7 +586,7 @@ def test_layers_whose_parameters_differ_in_memory_are_planned_right(kind: type[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "executor"), beyond(1, [("planned", "nvfuser"), ("cpu", "torchcompile"), ("cpu", "torch")], rows=True)
+    ("device", "executor"), beyond(1, [("planned", EXECUTOR), ("cpu", "torchcompile"), ("cpu", "torch")], rows=True)
 )
 def test_opening_a_program_with_left_out_layers_proves_its_whole_plan_and_makes_its_traces(
     device: str, executor: str, monkeypatch: pytest.MonkeyPatch
