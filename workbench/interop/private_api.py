@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.errors import SeamError
 
 TORCH_VERSIONS = ">=2.10,<2.13"
 """The versions of PyTorch for which the workbench is made; `pyproject.toml` has the same range."""
+
+_FIRST_ERRORS: dict[str, str] = {}
+"""Why the first import of a package failed. Later imports may fail for another reason, which misleads."""
 
 
 def installed_torch() -> str:
@@ -52,6 +57,8 @@ class PrivateApi:
         Maps a name that the workbench imports to its location, as ``module`` or ``module:attribute``.
     members : mapping of str to sequence of str
         Maps a name in `names` to those attributes of its object that the workbench uses.
+    importing : callable
+        Returns a context manager in which the package is imported.
     """
 
     package: str
@@ -59,6 +66,7 @@ class PrivateApi:
     wanted: str
     names: Mapping[str, str]
     members: Mapping[str, Sequence[str]]
+    importing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     @property
     def installed_version(self) -> str:
@@ -90,10 +98,14 @@ class PrivateApi:
         target = self.names[name]
         module, _, attribute = target.partition(":")
         try:
-            value: Any = importlib.import_module(module)
+            with self.importing():
+                value: Any = importlib.import_module(module)
             value = _walk(value, attribute) if attribute else value
         except Exception as error:  # noqa: BLE001 - a module of another version may fail to import in any way
-            return None, [MissingName(target, f"{type(error).__name__}: {error}")]
+            reason = f"{type(error).__name__}: {error}"
+            if (package := module.partition(".")[0]) not in sys.modules:
+                _FIRST_ERRORS.setdefault(package, reason)
+            return None, [MissingName(target, reason)]
         gone = []
         for member in self.members.get(name, ()):
             try:
@@ -106,13 +118,14 @@ class PrivateApi:
         """Return why the top-level package of `target` cannot be imported; empty if it can or is not installed."""
         package = target.partition(":")[0].partition(".")[0]
         try:
-            importlib.import_module(package)
+            with self.importing():
+                importlib.import_module(package)
         except ModuleNotFoundError as error:
             if error.name == package:
                 return ""
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - a package for another version of PyTorch may fail in any way
-            reason = f"{type(error).__name__}: {error}"
+            reason = _FIRST_ERRORS.get(package, f"{type(error).__name__}: {error}")
         else:
             return ""
         return (

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import functools
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,6 +164,23 @@ def test_a_package_that_fails_to_import_is_reported_with_the_reason(
         "AttributeError: type object 'Tensor' has no attribute 'no_such_method'. "
         f"The workbench is made for Thunder 0.2.7 and PyTorch {TORCH_VERSIONS}; see docs/upgrading.md"
     )
+
+
+def test_if_a_package_fails_again_for_another_reason_the_first_reason_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Thunder does this: what its first import registers stays registered.
+    (tmp_path / "twice_imported").mkdir()
+    (tmp_path / "twice_imported" / "__init__.py").write_text(
+        "import sys\nsys.modules.get('twice_imported.inner', sys).gone\n"
+    )
+    (tmp_path / "twice_imported" / "inner.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    seam = PrivateApi("Thunder", ("lightning-thunder",), "0.2.7", {"name": "twice_imported:name"}, {})
+    for _ in range(2):
+        with pytest.raises(SeamError, match="AttributeError: module 'sys' has no attribute 'gone'"):
+            seam.get("name")
+        monkeypatch.setitem(sys.modules, "twice_imported.inner", None)
 
 
 def test_the_versions_of_pytorch_in_messages_are_the_required_versions() -> None:

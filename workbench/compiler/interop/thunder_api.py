@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from workbench.compiler.interop.removed_methods import importable_thunder
 from workbench.interop.private_api import PrivateApi
 
 ELEMENTWISE = (
@@ -457,6 +458,7 @@ SEAM = PrivateApi(
     wanted="0.2.7.dev20260201",
     names=_NAMES,
     members=_MEMBERS,
+    importing=importable_thunder,
 )
 
 
