@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Generator
 from typing import Any
 
 # Set this before torch is imported. The smallest test machine has two cores.
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.cpu_seconds import Costs
 from tests.distribution import ByUnit, in_part, slowest_first
+from tests.needs import skip_without_nvfuser
 from tests.trial_counts import PROFILE
 
 # Set this before nbformat is imported: nbformat imports `jsonschema`, which would import this parser of IRIs for 2 s in
@@ -93,6 +95,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs an attached CUDA device"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, Any, Any]:
+    with skip_without_nvfuser():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    with skip_without_nvfuser():
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
