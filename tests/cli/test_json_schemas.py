@@ -17,6 +17,7 @@ import typer
 
 from tests.cli.schemas import SCHEMAS, held, undescribed
 from tests.gpu_check import trials
+from tests.needs import needs_nvfuser
 from tests.runs.sweep.test_compare import recorded
 from workbench import cli
 from workbench.cli import entry
@@ -85,6 +86,7 @@ def test_a_check_of_steps_follows_its_schema(printed: Printed, tmp_path: Path, m
     assert len(document["parts"][trials.NAME]["steps"]) == 3
 
 
+@needs_nvfuser
 @pytest.mark.slow
 def test_cuts_and_a_fit_with_cuts_follow_their_schemas(printed: Printed) -> None:
     fused = ("mlp", "--set", "layers=1", "--device", "planned", "--executor", "nvfuser")
