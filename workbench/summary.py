@@ -129,8 +129,10 @@ def text_summary(bench: Workbench) -> str:
     if bench.runs:
         from workbench.runs.process.run_store import choices_of
 
-        other = "" if choices_of(bench.runs[-1]) == bench.choices else ", under other choices"
-        rows.append(("latest run", run_line(bench.runs[-1]) + other))
+        latest = bench.runs[-1]
+        by_torch = latest.request.torch is not None
+        other = "" if choices_of(latest) == bench.choices else ", under other choices"
+        rows.append(("latest run", run_line(latest) + (", by plain torch.compile" if by_torch else other)))
     head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
     return _indent_rows(head, rows)
 

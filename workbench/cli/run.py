@@ -23,6 +23,7 @@ from workbench.cli.options import (
     ProgramArgument,
     RanksOption,
     SetOption,
+    Target,
 )
 from workbench.cli.output import complain, print_json, print_line, print_table, rows_table, seconds_text
 from workbench.cli.statuses import DONE, FAILED
@@ -46,6 +47,9 @@ def run(
     ranks: RanksOption = None,
     parallel: ParallelOption = "",
     capture: CaptureOption = None,
+    target: Annotated[
+        Target, typer.Option("--target", help="Compiler of the run: thunder, or torch for plain torch.compile.")
+    ] = Target.thunder,
     submit: Annotated[
         int | None,
         typer.Option(
@@ -81,7 +85,11 @@ def run(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compile and run a program in separate processes, and check its results against unmodified Thunder."""
+    """Compile and run a program in separate processes, and check its results against unmodified Thunder.
+
+    With --target torch, plain torch.compile follows the choices; the results are checked against torch.compile without
+    choices, and against eager PyTorch.
+    """
     for path in (trace, memory_snapshot):
         refuse_unwritable(path)
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
@@ -90,6 +98,8 @@ def run(
     options = RunOptions(cuda_graph=cuda_graph, memory_snapshot=memory_snapshot is not None)
     if samples is not None:
         options = dataclasses.replace(options, samples=samples)
+    if target is Target.torch_eager or (target is Target.torch and submit is not None):
+        raise typer.BadParameter("--target of a run is thunder or torch, and torch does not go with --submit")
     if submit is not None and bench.program.device != "planned":
         for option, path in (("--trace", trace), ("--memory-snapshot", memory_snapshot)):
             if path is not None:
@@ -99,7 +109,7 @@ def run(
         raise DeviceError(
             f"{bench.program.name} is planned for a GPU that is not attached: use the command plan, or --device cpu"
         )
-    running = bench.run(options=options, against=_variants(against))
+    running = bench.run(options=options, against=_variants(against), target=target.value)
     try:
         if as_json:
             running.wait()

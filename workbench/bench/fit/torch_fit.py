@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.cost.machines import Machine
 from workbench.analysis.fit.saved_sets import cheapest_sets
 from workbench.bench.session.fit_request import peak_bytes
+from workbench.bench.session.run_names import name_of_fit
 from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
     from workbench.compiler.driver.torch_prediction import TorchPrediction
     from workbench.plain_torch.operators import Key
+    from workbench.runs.process.follow_run import Run
+    from workbench.runs.process.request import RunOptions
 
 
 _SAVED = "saved:"
@@ -70,6 +73,7 @@ class TorchFit:
     sites: Mapping[Key, str]
     unapplied: tuple[str, ...]
     machine: str
+    _asked: int | str = dataclasses.field(repr=False, compare=False)
     _bench: Workbench = dataclasses.field(repr=False, compare=False)
     _made: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
     _left_out: Mapping[str, str] = dataclasses.field(repr=False, compare=False)
@@ -91,6 +95,22 @@ class TorchFit:
         from workbench.plain_torch import compiled
 
         return compiled.compile(model, choices=self.choices, budget=self.budget, **options)
+
+    def run(self, *, wait: bool = False, name: str = "", options: RunOptions | None = None) -> Run:
+        """Compile and run with the choices by plain `torch.compile`, in a separate process; see `Workbench.run`."""
+        from workbench.bench.session.prepare_run import prepare_torch
+
+        bench = self._bench
+        run_dir = prepare_torch(
+            bench,
+            self.choices,
+            predicted_peak_bytes=self.peak_bytes,
+            chosen=name_of_fit(self._asked, self.limit_bytes),
+            budget=self.budget,
+            name=name,
+            options=options,
+        )
+        return bench.start(run_dir, wait=wait)
 
     def to_json(self) -> dict[str, Any]:
         """Return the attributes as plain data for JSON."""
@@ -189,7 +209,7 @@ class TorchFitter:
             dataclasses.replace(
                 value,
                 can_save=value.can_save and pinned.get(value.name) != "recompute",
-                can_recompute=value.can_recompute and pinned.get(value.name) != "save",
+                can_recompute=value.can_recompute and pinned.get(value.name) not in ("save", "offload"),
             )
             for value in self._step.values
         ]
@@ -258,6 +278,7 @@ class TorchFitter:
             sites={key: site for key, site in self._sites.items() if key in made.choices},
             unapplied=found.unapplied,
             machine=self._machine.name,
+            _asked=peak,
             _bench=self._bench,
             _made=self._made,
             _left_out=self._left_out,

@@ -309,7 +309,8 @@ def column_of_run(name: str, run: Run) -> ColumnState:
     """Return the column of a run, which has no graph."""
     memory, chosen = run.memory, run_store.choices_of(run)
     notes = [*([run.error] if run.error else []), *run.warnings]
-    notes += ["its choices cannot be read"] if chosen is None else []
+    notes += ["by plain torch.compile"] if run.request.torch is not None else []
+    notes += ["its choices cannot be read"] if chosen is None and run.request.torch is None else []
     column = Column(
         name=name,
         kind="run",

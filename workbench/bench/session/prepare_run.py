@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 
 from workbench.bench.session.run_names import unused_name
 from workbench.bench.session.run_variants import variants_of
-from workbench.errors import WorkbenchError
+from workbench.errors import RunError, WorkbenchError, short_repr
 
 if TYPE_CHECKING:
     from workbench.analysis.memory.multi_graph_memory import StepMemory
     from workbench.bench.session.workbench import Workbench
     from workbench.core.config import Config
+    from workbench.plain_torch.operators import Key
     from workbench.runs.process.request import RunOptions
+
+
+TARGETS = ("thunder", "torch")
+"""Compilers that a run can use: Thunder, or plain `torch.compile`."""
 
 
 def prepare(
@@ -51,6 +56,58 @@ def prepare(
         parallel=config.parallel,
         capture=bench.capture,
         draws_differ=() if plan is None else tuple(str(each) for each in plan.corrections if each.changes_draws),
+    )
+
+
+def check_target(target: str) -> None:
+    """Refuse a compiler that cannot run a program here."""
+    if target not in TARGETS:
+        raise RunError(f"a run has no target {short_repr(target)}; legal: {', '.join(TARGETS)}")
+
+
+def prepare_torch(
+    bench: Workbench,
+    choices: Mapping[Key, str],
+    *,
+    predicted_peak_bytes: int | None,
+    chosen: str,
+    budget: float | None = None,
+    name: str = "",
+    folder: str | Path | None = None,
+    options: RunOptions | None = None,
+    against: Mapping[str, Mapping[str, str] | Config | None] | None = None,
+) -> Path:
+    """Make the folder of a run of plain `torch.compile`.
+
+    Parameters
+    ----------
+    bench : Workbench
+    choices : mapping of Key to str
+    predicted_peak_bytes : int or None
+        None if the peak cannot be predicted, as for a GPU.
+    chosen : str
+        What was chosen, for the run's name.
+    budget : float, optional
+        PyTorch's `activation_memory_budget` for tensors without a choice.
+    name, folder, options, against
+        As in `Workbench.run`.
+    """
+    from workbench.runs.process import request, run_store
+
+    options = options or request.RunOptions()
+    variants = variants_of(bench, against or {})
+    request.check_options(options, bench.program.device, variants)
+    if options.cuda_graph:
+        raise RunError("a run of torch.compile has no CUDA graph: run it without cuda_graph")
+    return request.prepare(
+        Path(folder) if folder else run_store.new_folder(name or bench.program.name),
+        bench.program,
+        name=name or unused_name(f"torch.compile, {chosen}", _names(bench)),
+        predicted_peak_bytes=predicted_peak_bytes,
+        variants=variants,
+        options=options,
+        capture=bench.capture,
+        torch=request.TorchTarget.of(choices, budget),
     )
 
 

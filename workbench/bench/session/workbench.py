@@ -34,8 +34,13 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.torch_prediction import TorchPrediction
     from workbench.compiler.pipeline.lever_context import LeverContext
     from workbench.levers.waits.order_search import Search
+    from workbench.plain_torch.operators import Key
     from workbench.runs.process.follow_run import Run
     from workbench.runs.process.request import RunOptions
+
+
+PREDICTIONS_KEPT = 16
+"""Number of cached predictions for plain `torch.compile`."""
 
 
 class Workbench:
@@ -77,6 +82,7 @@ class Workbench:
         self._history = History(fitting)
         self._searches: dict[frozenset[tuple[str, str]], str] = {}
         self._torch_fitter: tuple[Machine, dict[str, str], TorchFitter] | None = None
+        self._torch_predictions: dict[frozenset[tuple[Key, str]], TorchPrediction] = {}
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -87,9 +93,10 @@ class Workbench:
     def own_runs(self) -> tuple[Run, ...]:
         """The runs whose measurements are about this bench's plan.
 
-        The bench of a part has none, because its runs measure the whole program.
+        Runs of plain `torch.compile` are left out. The bench of a part has none, because its runs measure the whole
+        program.
         """
-        return self.runs
+        return tuple(run for run in self.runs if run.request.torch is None)
 
     def __repr__(self) -> str:
         from workbench.summary import text_summary
@@ -653,6 +660,7 @@ class Workbench:
         folder: str | Path | None = None,
         options: RunOptions | None = None,
         against: Mapping[str, Mapping[str, str] | Config | None] | None = None,
+        target: str = "thunder",
     ) -> Run:
         """Compile and run under the current choices, in a separate process.
 
@@ -669,6 +677,9 @@ class Workbench:
             Variants of the run, by name. The run's process times steps of the variants in turn with steps under the
             current choices. A variant is a complete set of choices (``{}`` means no choices), a config, or None for
             unmodified `thunder.jit`. `Run.against` has the times of the variants.
+        target : {'thunder', 'torch'}
+            Compiler of the run. With ``torch``, plain `torch.compile` follows the choices that it can follow, as with
+            an exported file. The results are compared with `torch.compile` without choices, and with eager PyTorch.
 
         Returns
         -------
@@ -680,15 +691,51 @@ class Workbench:
             If the choices of a variant are refused.
         RunError
             If the run cannot be started.
+        PlanError
+            If plain `torch.compile` cannot follow the choices; see `torch_choices`.
         """
+        from workbench.bench.session.prepare_run import check_target, prepare_torch
         from workbench.runs.process import start_run
+
+        check_target(target)
 
         if self.ranks > 1 and self.program.device == "planned":
             raise RunError(
                 f"{self.program.name} is planned as rank 0 of {self.ranks}; it cannot run without the other ranks"
             )
         start_run.refuse_planned_device(self.program.device)
-        run_dir = self.prepare(name=name, folder=folder, options=options, against=against)
+        if target == "thunder":
+            run_dir = self.prepare(name=name, folder=folder, options=options, against=against)
+        else:
+            found = self.torch_choices()
+            run_dir = prepare_torch(
+                self,
+                found.choices,
+                predicted_peak_bytes=self._torch_peak_bytes(),
+                chosen=name_of_choices({id: self.choices[id] for id in found.sites.values()}),
+                name=name,
+                folder=folder,
+                options=options,
+                against=against,
+            )
+        return self.start(run_dir, wait=wait)
+
+    def _torch_peak_bytes(self) -> int | None:
+        try:
+            return self.torch_prediction().peak_bytes
+        except PlanError:  # for example, the program is on a GPU
+            return None
+
+    def start(self, run_dir: Path, *, wait: bool = False) -> Run:
+        """Start the run of a folder that was prepared, and add it to `runs`.
+
+        Raises
+        ------
+        RunError
+            If the run cannot be started.
+        """
+        from workbench.runs.process import start_run
+
         run = start_run.start(run_dir)
         with self._lock:
             self._runs = (*self._runs, run)
@@ -807,8 +854,17 @@ class Workbench:
         """
         from workbench.compiler.driver.torch_prediction import predict_torch
 
-        found = self.torch_choices()
-        return predict_torch(self._captured, {} if stock else found.choices)
+        followed = self.torch_choices().choices
+        choices = {} if stock else followed
+        key = frozenset(choices.items())
+        if (known := self._torch_predictions.get(key)) is not None:
+            return known
+        found = predict_torch(self._captured, choices)
+        with self._lock:
+            self._torch_predictions[key] = found
+            if len(self._torch_predictions) > PREDICTIONS_KEPT:
+                del self._torch_predictions[next(iter(self._torch_predictions))]
+        return found
 
     def torch_fit(self, peak: int | str, *, machine: str | Machine | None = None) -> TorchFit:
         """Find choices for plain `torch.compile` with the least step time under a peak of `torch.compile` on the CPU.

@@ -50,6 +50,9 @@ THUNDERFX = "thunderfx"
 
 _THUNDERS = (THUNDER, THUNDERFX)
 
+TORCH_COMPILE = "torch.compile"
+"""Name of the reference that is plain `torch.compile` without choices. It is used for runs of plain `torch.compile`."""
+
 STOCK = "stock plan"
 """Name of the reference that is a plan without choices.
 
@@ -79,7 +82,8 @@ class Accuracy:
     against : str
         Name of the references: ``thunder.jit``, or ``thunderfx`` for a program that Dynamo traces. The name ends with
         `` and eager`` if the program draws no random numbers. If unmodified Thunder cannot compile the program or is
-        wrong, the name is ``PyTorch eager`` or, with random numbers, ``stock plan``.
+        wrong, the name is ``PyTorch eager`` or, with random numbers, ``stock plan``. For a run of plain
+        `torch.compile`, ``torch.compile`` takes the place of ``thunder.jit``.
     tensors : tuple of TensorError
         Errors of all tensors against each reference. Errors against `FLOAT64` are included if the program can run in
         double precision. Errors against `FLOAT64` count for `ok`, but not for `max_error`.
@@ -384,8 +388,9 @@ def check_first_step(
         same kernels, every bit must be the same.
     on_tensor : callable, optional
         Called with the error of each tensor as soon as the tensor is compared.
-    capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method of the program. The references use the same method first.
+    capture : {'dynamo', 'interpreter', 'parts', 'torch.compile'}
+        Capture method of the program. The references use the same method first. With ``torch.compile``, the reference
+        is plain `torch.compile` without choices.
     modes : mapping of str to str, optional
         PyTorch's modes in each forward.
     draws_differ : sequence of str, optional
@@ -526,6 +531,14 @@ def compile_unmodified(callable_: Callable[..., Any], variant: str = THUNDER) ->
     return api.unmodified(callable_, entry_points=(variant,))
 
 
+def unnamed(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls `compiled`, so that a `Stepper` names tensors as the original program does.
+
+    The module that `torch.compile` returns has other names for the parameters.
+    """
+    return lambda *args, **kwargs: compiled(*args, **kwargs)
+
+
 def _reference(
     build: Callable[[], Parts],
     seed: int,
@@ -544,6 +557,9 @@ def _reference(
     is not the reference, because it would draw different numbers. Thunder's two capture methods may also draw different
     numbers, so only ``thunder.jit`` is tried for such a program.
     """
+    if capture == TORCH_COMPILE:
+        stepper, _ = _stepper(build, seed, modes, lambda callable_: unnamed(torch.compile(callable_)))
+        return Reference(TORCH_COMPILE, first_step(stepper, seed), {}, ())
     from workbench.compiler import api
     from workbench.compiler.driver.stock_thunder import refusal
     from workbench.compiler.planner.kernel_identity import kernels_of

@@ -110,6 +110,34 @@ class RunOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TorchTarget:
+    """Choices for a run of plain `torch.compile`, without Thunder.
+
+    Attributes
+    ----------
+    choices : list of tuple of str, str, int and str
+        Module path, operator, ordinal and option of each choice, as in an exported file.
+    budget : float, optional
+        PyTorch's `activation_memory_budget` for tensors without a choice; None is PyTorch's setting.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _READING
+
+    choices: list[tuple[str, str, int, str]]
+    budget: float | None = None
+
+    @classmethod
+    def of(cls, choices: Mapping[tuple[str, str, int], str], budget: float | None = None) -> TorchTarget:
+        """Return the target with choices by their keys."""
+        return cls(choices=[(*key, option) for key, option in choices.items()], budget=budget)
+
+    @property
+    def by_key(self) -> dict[tuple[str, str, int], str]:
+        """The choices by their keys: module path, operator, ordinal."""
+        return {(module, operator, ordinal): option for module, operator, ordinal, option in self.choices}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRequest:
     """Program, config and options of a run.
 
@@ -143,6 +171,8 @@ class RunRequest:
     draws_differ : list of str
         The plan's corrections that change random draws, as texts. Unmodified Thunder makes these draws wrongly,
         so its draws differ from the run's draws.
+    torch : TorchTarget, optional
+        Choices for plain `torch.compile`, if it compiles the program. By default, Thunder compiles the program.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING
@@ -159,6 +189,7 @@ class RunRequest:
     parallel: str = ""
     capture: str = "interpreter"
     draws_differ: list[str] = dataclasses.field(default_factory=list)
+    torch: TorchTarget | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that no run can have, and remove terminal control characters from the name."""
@@ -191,6 +222,7 @@ def prepare(
     parallel: str = "",
     capture: str = "interpreter",
     draws_differ: Sequence[str] = (),
+    torch: TorchTarget | None = None,
 ) -> Path:
     """Make the folder of a run that starts later.
 
@@ -201,7 +233,7 @@ def prepare(
     program : Dumpable
         The program, for example a `workbench.programs.Program`.
     config_text : str, optional
-        Text of the exported config. Without a config, the run executes unmodified Thunder.
+        Text of the exported config. Without a config and without `torch`, the run executes unmodified Thunder.
     name : str
         Name of the run for users; by default the folder's name.
     predicted_peak_bytes, peak_bound_bytes : int, optional
@@ -213,6 +245,7 @@ def prepare(
     parallel : str
     capture : str
     draws_differ : sequence of str, optional
+    torch : TorchTarget, optional
         As in `RunRequest`.
 
     Returns
@@ -242,6 +275,7 @@ def prepare(
             parallel=parallel,
             capture=capture,
             draws_differ=list(draws_differ),
+            torch=torch,
         )
         if config_text is not None:
             (run_dir / CONFIG_FILE).write_text(config_text)

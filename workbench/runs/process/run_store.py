@@ -256,7 +256,13 @@ def _name(folder: Path) -> str | None:
 
 
 def choices_of(run: Run) -> dict[str, str] | None:
-    """Return the choices in a run's config: an empty dict for unmodified Thunder, None if the config is unreadable."""
+    """Return the choices in a run's config.
+
+    Return an empty dict for unmodified Thunder. Return None if the config is unreadable, and for a run of plain
+    `torch.compile`, which has no choices of sites.
+    """
+    if run.request.torch is not None:
+        return None
     path = run.run_dir / request.CONFIG_FILE
     try:
         return dict(load(path).choices) if path.exists() else {}

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     type Compiler = Callable[[Callable[..., Any], compile_stages.StageObserver | None], Callable[..., Any]]
     type Transforms = Callable[[], Sequence[Any]]
 
+PLAIN_TORCH = Path(__file__).parents[2] / "plain_torch"
+"""Folder of the code that applies choices in plain PyTorch."""
+
 _PACKAGES = ("thunder-workbench", "torch", "lightning-thunder", "nvfuser-cu128-torch210", "triton", "numpy")
 
 
@@ -119,6 +122,20 @@ def compiler_of(config_text: str | None, name: str, transforms: Transforms = tup
     return lambda callable_, observer: choices.jit(callable_, observer=observer, transforms=transforms())
 
 
+def torch_compiler(target: request.TorchTarget) -> Compiler:
+    """Return a function that compiles a program by plain `torch.compile` with choices."""
+
+    def compile_plain(
+        callable_: Callable[..., Any], observer: compile_stages.StageObserver | None
+    ) -> Callable[..., Any]:
+        from workbench.plain_torch import compiled  # imports PyTorch's compiler
+        from workbench.runs.measure import accuracy
+
+        return accuracy.unnamed(compiled.compile(callable_, choices=target.by_key, budget=target.budget))
+
+    return compile_plain
+
+
 def run_program(
     run_dir: Path, log: event_log.EventLog, join: Callable[[request.RunRequest], RankGroup] | None = None
 ) -> None:
@@ -167,11 +184,18 @@ def _measure(
     build, transforms = _builder(run_dir, run_request, group), group.transforms if group is not None else tuple
     path = run_dir / request.CONFIG_FILE
     own = path.read_text() if path.exists() else None
-    compile_program = compiler_of(own, str(path), transforms)
+    torch_target = run_request.torch
+    compile_program = compiler_of(own, str(path), transforms) if torch_target is None else torch_compiler(torch_target)
     fusions = fusions_of(run_request.program["device"])
     with fusions.kept():
         recorded, kernels_run, stepper = _compile(
-            compile_program, build, log, options, _modes(run_request), stock=own is None
+            compile_program,
+            build,
+            log,
+            options,
+            _modes(run_request),
+            stock=own is None and torch_target is None,
+            by_thunder=torch_target is None,
         )
 
     _phase(log, "warmup")
@@ -402,11 +426,12 @@ def _compile(
     modes: dict[str, str],
     *,
     stock: bool,
+    by_thunder: bool,
 ) -> tuple[dict[str, Any], dict[str, str], Stepper]:
     """Compile the program by its first forward and backward, and log the compile time.
 
     Return the results of this step, its kernels, and a stepper for further steps. The results and kernels are empty if
-    accuracy is not checked.
+    accuracy is not checked. The kernels are empty, too, if Thunder does not compile the program.
     """
     import torch
 
@@ -454,7 +479,7 @@ def _compile(
         return {}, {}, stepper
     from workbench.compiler.planner import kernel_identity
 
-    return stepper.record(outputs), kernel_identity.kernels_of(jitted), stepper
+    return stepper.record(outputs), kernel_identity.kernels_of(jitted) if by_thunder else {}, stepper
 
 
 def _thunders_own_stages(
@@ -507,7 +532,7 @@ def _check(
         seed=seed,
         kernels=kernels,
         on_tensor=on_tensor,
-        capture=run_request.capture,
+        capture=run_request.capture if run_request.torch is None else accuracy.TORCH_COMPILE,
         modes=_modes(run_request),
         draws_differ=run_request.draws_differ,
         references=SavedReferences(run_dir, run_request.program),
@@ -557,7 +582,8 @@ def _report_warnings(log: event_log.EventLog) -> None:
     show = warnings.showwarning
 
     def report(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, ConfigWarning):
+        # The code of exported files also warns about choices; it cannot know the workbench's classes.
+        if issubclass(category, ConfigWarning) or Path(str(where[0])).parent == PLAIN_TORCH:
             log.write(events.Warned(t_s=log.now_s(), message=str(message)))
         show(message, category, *where, **more)
 

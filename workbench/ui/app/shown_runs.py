@@ -53,8 +53,13 @@ class ShownRuns:
 
     @property
     def measured(self) -> Run | None:
-        """The shown run. In the app of a part it is None, because runs measure the whole program and not the part."""
-        return self.latest if self.latest in self._bench.own_runs else None
+        """The latest run that measured this plan.
+
+        In the app of a part it is None, because runs measure the whole program and not the part. A run of plain
+        `torch.compile` measures another plan.
+        """
+        runs = self._bench.own_runs
+        return runs[-1] if runs else None
 
     def keep_measured(self) -> bool:
         """Keep the shown run for its statement times and its peak, as far as the run has measured them.

@@ -218,7 +218,12 @@ def run_row(run: Run) -> dict[str, Any]:
     choices = run_store.choices_of(run)
     memory, accuracy = run.memory, run.accuracy
     predicted, measured = memory["predicted_peak_bytes"], memory["measured_peak_bytes"]
-    chosen = "" if choices is None else name_of_choices(choices)
+    chosen, listed = "", []
+    if choices is not None:
+        chosen, listed = name_of_choices(choices), [f"{id}: {option}" for id, option in sorted(choices.items())]
+    elif run.request.torch is not None:
+        # The choices of plain PyTorch name operators, not sites.
+        listed = [f"{module} {name} {at}: {option}" for module, name, at, option in run.request.torch.choices]
     off = human_share(measured / predicted - 1) if predicted and measured else ""
     return {
         "folder": str(run.run_dir),
@@ -227,8 +232,8 @@ def run_row(run: Run) -> dict[str, Any]:
         "named": chosen if chosen not in run.name else "",
         "created_s": run.request.created_s,
         "created": time.strftime("%d %b %H:%M:%S", time.localtime(run.request.created_s)),
-        "choices": [] if choices is None else [f"{id}: {option}" for id, option in sorted(choices.items())],
-        "unread": choices is None,
+        "choices": listed,
+        "unread": choices is None and run.request.torch is None,
         "predicted": human_bytes(predicted) if predicted else "",
         "measured": human_bytes(measured) if measured else "",
         "off": off,
