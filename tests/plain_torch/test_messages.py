@@ -109,7 +109,7 @@ def test_a_budget_applies_to_the_partition_and_no_budget_keeps_pytorchs_setting(
 
 
 def test_an_unknown_option_and_an_unknown_backend_are_refused() -> None:
-    with pytest.raises(ValueError, match="no option 'keep'; legal: 'save', 'recompute'"):
+    with pytest.raises(ValueError, match="no option 'keep'; legal: save, recompute, offload"):
         compiled.compile(model(), choices={("", "silu", 0): "keep"})
     with pytest.raises(ValueError, match="backend 'cudagraphs' cannot follow choices; legal: 'inductor', 'aot_eager'"):
         compiled.compile(model(), backend="cudagraphs")
@@ -187,6 +187,25 @@ def test_the_file_lists_what_is_left_out_and_its_helper_has_at_most_150_lines_of
     assert "workbench." not in text.partition(torch_file.HELPER)[2]
 
 
+@pytest.mark.parametrize(
+    ("version", "breaks", "message"),
+    [
+        ("2.9.1+cu128", "", r"this file needs PyTorch >=2\.10,<[\d.]+, but PyTorch 2\.9\.1\+cu128 is installed$"),
+        ("2.99.0a0+git", "TorchFunctionMode", r"but PyTorch 2\.99\.0a0\+git is installed: cannot import name"),
+    ],
+)
+def test_a_file_says_which_pytorch_it_needs(
+    version: str, breaks: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = bench().export(tmp_path / "choices.py", target="torch_eager").read_text()
+    exec(compile(text, "choices.py", "exec"), {"__name__": "choices"})
+    monkeypatch.setattr(torch, "__version__", version)
+    if breaks:
+        monkeypatch.delattr(f"torch.overrides.{breaks}")
+    with pytest.raises(ImportError, match=message):
+        exec(compile(text, "choices.py", "exec"), {"__name__": "choices"})
+
+
 def test_an_export_replaces_only_its_own_kind(tmp_path: Path) -> None:
     file = tmp_path / "choices.py"
     file.write_text("mine = 1\n")
@@ -197,14 +216,54 @@ def test_an_export_replaces_only_its_own_kind(tmp_path: Path) -> None:
     assert file.read_text() == "mine = 1\n"
 
 
-def test_choices_of_other_levers_and_offloading_are_left_out() -> None:
+def test_choices_of_other_levers_are_left_out_and_only_a_compiled_model_offloads() -> None:
     opened = wb.open(model(), inputs())
     opened.choose({"saved:Gated/silu": "offload", "saved.inputs": "cut"})
-    left_out = opened.torch_choices().left_out
-    assert left_out == {
-        "saved:Gated/silu": "plain PyTorch saves or recomputes here, but does not offload",
-        "saved.inputs": "this is a setting of Thunder's lever saved, which plain PyTorch does not have",
-    }
+    found = opened.torch_choices()
+    assert found.choices == {("", "silu", 0): "offload"}
+    setting = {"saved.inputs": "this is a setting of Thunder's lever saved, which plain PyTorch does not have"}
+    assert found.left_out == setting
+    eager_too = found.for_eager()
+    assert eager_too.choices == eager_too.sites == {}
+    assert eager_too.left_out.keys() == {"saved:Gated/silu", "saved.inputs"}
+    assert "save_on_cpu" in eager_too.left_out["saved:Gated/silu"]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_an_offloaded_tensor_goes_to_the_host_and_comes_back(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[str] = []
+    divide = compiled.min_cut_rematerialization_partition
+
+    def divided(*given: Any, **named: Any) -> Any:
+        # On a CPU, Inductor later removes these copies.
+        forward, backward = divide(*given, **named)
+        moved.extend(node.name for node in forward.graph.nodes if node.name.startswith("cpu_offload_"))
+        moved.extend(node.name for node in backward.graph.nodes if node.name.startswith("gpu_reload_"))
+        return forward, backward
+
+    monkeypatch.setattr(compiled, "min_cut_rematerialization_partition", divided)
+    choices = {("", "silu", 0): "offload", ("up", "linear", 0): "offload"}
+    module, plain = model(), model()
+    assert told_by(compiled.compile(module, choices=choices, backend=backend), inputs()) == []
+    torch.compile(plain, backend=backend)(inputs()).backward()
+    assert all(map(torch.equal, gradients(module), gradients(plain)))
+    assert [name.partition("_")[0] for name in moved] == ["cpu", "cpu", "gpu", "gpu"]
+
+
+def test_a_tensor_that_pytorch_cannot_offload_is_reported() -> None:
+    class Transposed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.t() * self.weight[:4]).sin().sum()
+
+    choices = {("", "mul", 0): "offload"}
+    (told,) = told_by(compiled.compile(Transposed(), choices=choices, backend="aot_eager"), inputs())
+    assert "'offload' is not applied: PyTorch offloads only contiguous tensors" in told
+    (told,) = told_by(eager.checkpoint(Transposed(), choices=choices), inputs())
+    assert "'offload' is not applied: only a compiled model offloads" in told
 
 
 @pytest.mark.parametrize("way", ["compile", "checkpoint"])

@@ -18,6 +18,7 @@ from workbench.plain_torch.operators import Key, Operators
 
 CHOICES: dict[Key, str] = {}
 BUDGET: float | None = None
+_OFFLOADING = "enable_activation_offloading"
 
 
 def compile(
@@ -62,9 +63,8 @@ def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node,
     """Return the key of each operator in a graph of Dynamo."""
     found, counts = {}, Counter[tuple[str, str]]()
     for node in (n for m in module.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes):
-        if isinstance(node.meta.get("example_value"), torch.SymInt | torch.SymFloat | torch.SymBool):
-            continue  # arithmetic on sizes, which only a graph with dynamic shapes has
-        if node.op in ("call_function", "call_method") and "source_fn_stack" in node.meta:
+        is_size = isinstance(node.meta.get("example_value"), torch.SymInt | torch.SymFloat | torch.SymBool)
+        if not is_size and node.op in ("call_function", "call_method") and "source_fn_stack" in node.meta:
             ids = (int(str(key).partition("@")[0]) for key in node.meta.get("nn_module_stack") or {})
             found[node] = ops.key(ids, node.target, counts)
     return found
@@ -72,11 +72,10 @@ def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node,
 
 def find(ops: Operators, module: torch.fx.GraphModule) -> dict[tuple[str, ...], tuple[Key, str]]:
     """Return the key and the shape of each chosen operator in a graph of Dynamo, by its name in the graph."""
-    keys = keys_of(ops, module)
-    found, frame = {}, getattr(torch._guards.CompileContext.current_compile_id(), "frame_id", 0)
+    keys, found = keys_of(ops, module), {}
+    frame = getattr(torch._guards.CompileContext.current_compile_id(), "frame_id", 0)
     for node, key in keys.items():
-        # After a graph break, the rest of a module is another frame, in which the ordinals begin again.
-        if ops.frames.setdefault(key[0], frame) != frame and key in ops.choices:
+        if ops.frames.setdefault(key[0], frame) != frame and key in ops.choices:  # the ordinals begin again
             ops.tell(key, "a graph break divides its module, so PyTorch decides after the break")
         elif key in ops.choices:
             found[_name(node)] = key, _shape(node)
@@ -92,8 +91,7 @@ class Partition(CustomPartitionerFn):
 
     def uuid(self) -> str:
         """Return the key of this partition in PyTorch's caches."""
-        told = [(name, found, self.ops.choices[found[0]]) for name, found in self.found.items()]
-        return hashlib.sha256(repr((told, self.budget)).encode()).hexdigest()
+        return hashlib.sha256(repr((self.found, self.ops.choices, self.budget)).encode()).hexdigest()
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self
@@ -105,23 +103,29 @@ class Partition(CustomPartitionerFn):
         """Divide a joint graph into a forward and a backward."""
         groups: dict[tuple[str, ...], list[torch.fx.Node]] = {}
         for node in gm.graph.nodes:
-            if node.op == "call_function" and "source_fn_stack" in node.meta:
-                groups.setdefault(_name(node), []).append(node)
+            groups.setdefault(_name(node), []).append(node)
         for name, (key, shape) in self.found.items():
-            group = groups.get(name, [])
+            group, option = groups.get(name, []), self.ops.choices[key]
             base = made_in(group, shape)
             if base is None:
                 self.ops.tell(key, "PyTorch makes no tensor of its own here")
-            elif self.ops.choices[key] == "save":
-                base.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+            elif option != "recompute":
+                base.meta |= {"recompute": CheckpointPolicy.MUST_SAVE, "should_offload": option == "offload" and key}
             elif _is_random(base):
                 self.ops.tell(key, "PyTorch draws random numbers here")
             else:
                 alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
                 _recompute([base, *alike])
-        settings = {} if self.budget is None else {"activation_memory_budget": self.budget}
+        settings: dict[str, Any] = {} if self.budget is None else {"activation_memory_budget": self.budget}
+        away = {node.name: key for node in gm.graph.nodes if (key := node.meta.get("should_offload"))}
+        if away:
+            settings |= {_OFFLOADING: True, "activation_offload_separate_stream": torch.cuda.is_available()}
         with torch._functorch.config.patch(settings):
-            return min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+            parts = min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        saved = set(map(str, parts[0].graph.find_nodes(op="output")[0].args[0]))
+        for key in [key for name, key in away.items() if f"cpu_offload_{name}" not in saved]:
+            self.ops.tell(key, "PyTorch offloads only contiguous tensors that the backward reads, no views of them")
+        return parts
 
 
 def made_in(group: list[torch.fx.Node], shape: str) -> torch.fx.Node | None:

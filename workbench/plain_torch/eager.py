@@ -113,15 +113,16 @@ class _Eager(TorchFunctionMode):
         self.stack, self.made, self.packed = list[int](), dict[StorageWeakRef, _Again](), list[_Held]()
 
     def pack(self, tensor: torch.Tensor) -> _Held:
-        held = _Held(tensor)
+        self.packed.append(held := _Held(tensor))
         held.link(self.made)
-        self.packed.append(held)
         return held
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         key = self.ops.key(self.stack, function, self.counts)
         self.packed.clear()
         self.ops.found |= {key} & self.ops.choices.keys()
+        if self.ops.choices.get(key) == "offload":
+            self.ops.tell(key, "only a compiled model offloads")
         if self.ops.choices.get(key) != "recompute":
             return function(*args, **(kwargs or {}))
         flat = tree_flatten((args, kwargs))[0]

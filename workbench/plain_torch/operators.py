@@ -26,8 +26,8 @@ class Operators:
         modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
         self.paths, self.choices = {id(module): path for path, module in modules}, dict(choices)
         self.found, self.known, self.told, self.frames = set[Key](), set[Key](), set[Any](), dict[str, int]()
-        for key in [key for key, option in self.choices.items() if option not in ("save", "recompute")]:
-            raise ValueError(f"choice {key}: there is no option {self.choices[key]!r}; legal: 'save', 'recompute'")
+        for key in [key for key, option in self.choices.items() if option not in ("save", "recompute", "offload")]:
+            raise ValueError(f"choice {key}: there is no option {self.choices[key]!r}; legal: save, recompute, offload")
 
     def key(self, ids: Iterable[int], target: Any, counts: Counter[tuple[str, str]]) -> Key:
         """Return the key of the next operator. `ids` are the ids of its modules, the innermost last."""

@@ -28,11 +28,13 @@ TARGETS = ("thunder", "torch", "torch_eager")
 HELPER = "# The code that applies the choices begins here."
 _BEGIN = '"""Choices for PyTorch: '
 _ON = " on "
+_OLDEST = (2, 10)
+"""First version of PyTorch that the files support."""
 _LONGEST_LINE = 10_000
 """Number of characters of a file's first line that are read."""
 _USES = {
-    "torch": "fast = choices.compile(model)  # torch.compile with these choices",
-    "torch_eager": "choices.checkpoint(model)  # its backward recomputes the chosen tensors",
+    "torch": "fast = {choices}.compile({model})  # torch.compile with these choices",
+    "torch_eager": "{choices}.checkpoint({model})  # its backward recomputes the chosen tensors",
 }
 
 
@@ -106,6 +108,7 @@ def file_text(
     """
     from workbench.plain_torch import compiled, eager, operators
 
+    found = found if target == "torch" else found.for_eager()
     module = compiled if target == "torch" else eager
     imports, code = _joined(operators, module)
     notes = bench.notes()
@@ -114,20 +117,20 @@ def file_text(
         "",
         f"    import {Path(name).stem}",
         "",
-        f"    {_USES[target].replace('choices', Path(name).stem, 1)}",
+        f"    {_USES[target].format(choices=Path(name).stem, model=bench.program.name_in_script)}",
         "",
         *textwrap.wrap(
             f"This file needs nothing but PyTorch {TORCH_VERSIONS}. A choice names an operator by the path of its "
             "module, by its name, and by the number of operators of this name before it in this module. The "
-            "operator's output is saved for the backward, or recomputed by the backward. PyTorch decides about all "
-            "other tensors.",
+            "operator's output is saved for the backward, recomputed by the backward, or offloaded: saved in the "
+            "host's memory. PyTorch decides about all other tensors.",
             110,
         ),
         *(predicted or (_predicted_lines(bench) if target == "torch" else [])),
         *_left_out_lines(found.left_out, bench.choices if made is None else made),
         '"""',
         "",
-        *imports,
+        *_checked(imports),
         "",
         "CHOICES = {" + ("}" if not found.choices else ""),
     ]
@@ -144,14 +147,31 @@ def file_text(
     return "\n".join([*lines, "", HELPER, *code]) + "\n"
 
 
+def _checked(imports: Sequence[str]) -> list[str]:
+    """Return imports that say which PyTorch the file needs, if the installed one is too old or lacks a name."""
+    needs = f"this file needs PyTorch {TORCH_VERSIONS}, but PyTorch {{torch.__version__}} is installed"
+    return [
+        "import torch",
+        "",
+        f'if tuple(map(int, torch.__version__.split(".")[:2])) < {_OLDEST}:',
+        f'    raise ImportError(f"{needs}")',
+        "try:",
+        *(f"    {line}" for line in imports if line != "import torch"),
+        "except ImportError as error:",
+        f'    raise ImportError(f"{needs}: {{error}}") from error',
+    ]
+
+
 def _predicted_lines(bench: Workbench) -> list[str]:
     try:
         with_choices, without = bench.torch_prediction(), bench.torch_prediction(stock=True)
     except PlanError as error:
-        return ["", f"What torch.compile saves is not predicted: {docstring_text(str(error))}"]
+        return ["", f"The memory of torch.compile is not predicted: {docstring_text(str(error))}"]
     return [
         "",
-        "Predicted: the forward of torch.compile saves",
+        "Predicted for a step on the CPU that computes its loss in the program: torch.compile has a peak of",
+        f"{with_choices.peak_bytes:,} bytes with these choices, {without.peak_bytes:,} bytes without.",
+        "The forward saves",
         f"{with_choices.saved_bytes:,} bytes with these choices, {without.saved_bytes:,} bytes without.",
         *(docstring_text(told) for told in with_choices.unapplied),
     ]

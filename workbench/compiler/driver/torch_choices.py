@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from workbench.core.config import Config
 
 _SAVED = "saved:"
+_NO_OFFLOAD = "without a compiler, these files do not offload; torch.autograd.graph.save_on_cpu offloads whole modules"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TorchChoices:
     Attributes
     ----------
     choices : dict of Key to str
-        Maps module path, operator and ordinal to ``save`` or ``recompute``.
+        Maps module path, operator and ordinal to ``save``, ``recompute`` or ``offload``.
     sites : dict of Key to str
         Maps the same keys to the ids of the sites.
     left_out : dict of str to str
@@ -40,6 +41,12 @@ class TorchChoices:
     choices: dict[Key, str]
     sites: dict[Key, str]
     left_out: dict[str, str]
+
+    def for_eager(self) -> TorchChoices:
+        """Return the choices that PyTorch can follow without a compiler: it does not offload."""
+        kept = {key: option for key, option in self.choices.items() if option != "offload"}
+        gone = {id: _NO_OFFLOAD for key, id in self.sites.items() if key not in kept}
+        return TorchChoices(kept, {key: self.sites[key] for key in kept}, self.left_out | gone)
 
     def told(self) -> str:
         """Describe the choices that are left out, for a message; empty if there are none."""
@@ -62,8 +69,6 @@ def torch_choices(captured: Capture, choices: Mapping[str, str]) -> TorchChoices
             lever = lever_of(id)
             kind = f"a setting of Thunder's lever {lever}" if lever == "saved" else f"for Thunder's lever {lever}"
             left_out[id] = f"this is {kind}, which plain PyTorch does not have"
-        elif option == "offload":
-            left_out[id] = "plain PyTorch saves or recomputes here, but does not offload"
         else:
             wanted[id] = option
     if not wanted:
@@ -96,7 +101,8 @@ def checkpoint(config: Config, model: torch.nn.Module) -> torch.nn.Module:
 
     _check_ranks(config)
     ops = Operators(model, {})
-    made: torch.nn.Module = _translate_at_first_call(config, model, ops, eager.checkpoint(model, choices=ops))
+    wrapped = eager.checkpoint(model, choices=ops)
+    made: torch.nn.Module = _translate_at_first_call(config, model, ops, wrapped, compiled=False)
     return made
 
 
@@ -105,7 +111,9 @@ def _check_ranks(config: Config) -> None:
         raise PlanError(f"choices for plain PyTorch are for one process, but this config is for {config.ranks} ranks")
 
 
-def _translate_at_first_call(config: Config, model: Callable[..., Any], ops: Operators, made: Any) -> Any:
+def _translate_at_first_call(
+    config: Config, model: Callable[..., Any], ops: Operators, made: Any, *, compiled: bool = True
+) -> Any:
     """Translate a config's choices in the first call of `made` with gradients. Only a call has example inputs."""
 
     def translate(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -114,6 +122,7 @@ def _translate_at_first_call(config: Config, model: Callable[..., Any], ops: Ope
             captured = capture(program, config.executor, front_end="dynamo")
         assert isinstance(captured, Capture)
         found = torch_choices(captured, config.choices)
+        found = found if compiled else found.for_eager()
         ops.choices.update(found.choices)
         told = "; ".join(filter(None, (config.differences(captured.fingerprint, program.training), found.told())))
         if told:
