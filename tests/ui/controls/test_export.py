@@ -9,6 +9,7 @@ import torch
 
 import workbench as wb
 from tests.ui.apps import until
+from workbench.summary import human_bytes, human_seconds
 from workbench.ui.app.app import App
 from workbench.ui.controls.messages import module_file
 
@@ -155,3 +156,49 @@ def test_a_program_of_several_graphs_says_why_it_has_no_file_for_pytorch():
 def test_the_default_file_for_pytorch_can_be_imported(name, file):
     assert module_file(SimpleNamespace(spec={"name": name})) == file
     assert file.removesuffix(".py").isidentifier()
+
+
+@pytest.fixture
+def runs_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.mark.slow
+def test_the_box_has_the_figures_of_torch_compile_and_a_run_adds_the_measured_ones(app, bench, runs_folder):
+    found, stock = bench.torch_prediction(), bench.torch_prediction(stock=True)
+    figures = {each["name"]: (each["value"], each["base"]) for each in shown(app, "torch")["figures"]}
+    assert figures == {
+        "Peak, predicted": (human_bytes(found.peak_bytes), human_bytes(stock.peak_bytes)),
+        "Saved, predicted": (human_bytes(found.saved_bytes), human_bytes(stock.saved_bytes)),
+    }
+    assert shown(app, "torch_eager")["figures"] == []
+    app._on_message({"type": "run_torch", "peak": ""})
+    until(lambda: bench.runs)
+    run = bench.runs[-1].wait()
+    assert run.ok, run.error
+    until(lambda: app.controls.exported == {})  # the page asks again
+    figures = {each["name"]: each["value"] for each in shown(app, "torch")["figures"]}
+    assert figures["Peak, measured"] == human_bytes(run.memory["measured_peak_bytes"])
+    assert figures["Step, measured"] == human_seconds(run.step_s)
+    assert "torch.compile" in figures["Results"]
+    # The figures of Thunder's plan are not those of this run.
+    kinds = {value.get("kind") for each in app.strip.content["figures"] for value in each["values"]}
+    assert "measured" not in kinds
+
+
+@pytest.mark.slow
+def test_a_fit_for_torch_compile_is_shown_and_written(app, bench, tmp_path):
+    limit = f"{bench.torch_prediction().peak_bytes} B"
+    path = tmp_path / "net_choices.py"
+    request = {"path": str(path), "target": "torch", "peak": limit}
+    app._on_message({"type": "export_preview", "asked": "fit", **request})
+    until(lambda: app.controls.exported.get("asked") == "fit")
+    content = app.controls.exported
+    assert [each["name"] for each in content["figures"]][:2] == ["Peak, predicted", "Saved, predicted"]
+    app._on_message({"type": "export", **request})
+    until(path.exists)
+    assert content["text"] + "\n" == path.read_text()
+    assert "Fitted to a peak of" in content["text"]
+    app._on_message({"type": "export_preview", "asked": "low", **request, "peak": "1%"})
+    until(lambda: app.controls.exported.get("asked") == "low")
+    assert "the lowest peak found is" in app.controls.exported["refused"]

@@ -238,9 +238,12 @@ class App:
             "undo": lambda: self.choosing.go(back=True),
             "redo": lambda: self.choosing.go(back=False),
             "export": lambda: self.exporter.write(
-                message.get("path", self.controls.file), message.get("target", "thunder")
+                message.get("path", self.controls.file), message.get("target", "thunder"), message.get("peak", "")
             ),
-            "export_preview": lambda: self.exporter.show(message["path"], message["target"], message["asked"]),
+            "export_preview": lambda: self.exporter.show(
+                message["path"], message["target"], message["asked"], message.get("peak", "")
+            ),
+            "run_torch": lambda: self.exporter.run(message.get("peak", "")),
             "dismiss": lambda: self._say(None),
             "place": lambda: self._act(lambda: self.places.open(message["name"])),
             "no_tab": lambda: self._say(NO_TAB),
@@ -434,6 +437,8 @@ class App:
             if run.state in ("done", "failed", "cancelled"):
                 self._redraw("Fit")
                 self.experiments.refresh()
+                if run.request.torch is not None:
+                    self.exporter.forget()  # the shown file now has measured figures
             if run.state == "done" and run.request.options.memory_snapshot:
                 snapshot = run.run_dir / SNAPSHOT_FILE
                 self._say(f"The memory snapshot of a step is in {snapshot}: open it at pytorch.org/memory_viz")

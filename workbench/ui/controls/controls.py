@@ -45,8 +45,9 @@ class Controls(Panel):
     targets : list of dict
         Targets of an export, each with the keys ``target name about file``.
     exported : dict
-        The file that *Export* would write, with the keys ``asked count left_out_count left_out text more``, or
-        ``asked refused``; empty until the page asks for it.
+        The file that *Export* would write, with the keys ``asked count left_out_count left_out text more figures``, or
+        ``asked refused``; empty until the page asks for it. ``figures`` has figures of plain `torch.compile`, each with
+        the keys ``name value base``.
     """
 
     _esm = esm("controls")

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.bench.report import torch_file
-from workbench.errors import WorkbenchError
+from workbench.errors import PlanError, WorkbenchError
+from workbench.runs.process.request import TorchTarget
+from workbench.summary import human_bytes, human_seconds
 from workbench.ui.controls.messages import choices_file, module_file, other_choices_in
 from workbench.ui.graph.counterparts import counterpart_key
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
+    from workbench.bench.fit.torch_fit import TorchFit
+    from workbench.runs.process.follow_run import Run
     from workbench.ui.controls.controls import Controls
 
 _MOST_LINES = 2_000
@@ -38,7 +42,7 @@ _TARGETS = {
 _DOCUMENTS = {"plan": "plan.json", "report": "html"}
 """Endings of the names of exported files that are not files of choices."""
 
-_USES = {"torch": "fast = {}.compile(model)", "torch_eager": "{}.checkpoint(model)"}
+_USES = {"torch": "fast = {}.compile({})", "torch_eager": "{}.checkpoint({})"}
 
 
 class _ShowMessage(Protocol):
@@ -46,7 +50,10 @@ class _ShowMessage(Protocol):
 
 
 class Exporter:
-    """Writes and shows files with choices.
+    """Writes and shows files with choices. Runs plain `torch.compile` with the choices of such a file.
+
+    In the methods, `peak` is the user's limit on the peak of `torch.compile`. If it is not empty, the file has the
+    choices of `Workbench.torch_fit`.
 
     Parameters
     ----------
@@ -78,7 +85,7 @@ class Exporter:
             for target, (name, about) in _TARGETS.items()
         ]
 
-    def write(self, path: str, target: str = "thunder") -> None:
+    def write(self, path: str, target: str = "thunder", peak: str = "") -> None:
         """Write the file. A file with the choices of another program is replaced only at the second request."""
         if not path:
             self._say(f"Export needs a file name, such as {choices_file(self._bench.program)}", bad=True)
@@ -97,35 +104,49 @@ class Exporter:
             return
         # This takes seconds, and the app must answer clicks meanwhile.
         self._say(f"Writing {path}…")
-        self._controls.in_thread("export", lambda: self._write(path, target))
+        self._controls.in_thread("export", lambda: self._write(path, target, peak))
 
-    def _write(self, path: str, target: str) -> None:
-        bench, module = self._bench, Path(path).stem
+    def run(self, peak: str = "") -> None:
+        """Run plain `torch.compile` with the choices, in a process of its own."""
+        bench = self._bench
+        # This predicts the peak first, which takes seconds, and the app must answer clicks meanwhile.
+        self._say("Predicting the peak of torch.compile…")
+
+        def run() -> None:
+            if self._act(lambda: bench.torch_fit(peak).run() if peak else bench.run(target="torch")) is not None:
+                self._say(None)
+
+        self._controls.in_thread("export-run", run)
+
+    def _write(self, path: str, target: str, peak: str = "") -> None:
+        bench, module, named = self._bench, Path(path).stem, self._bench.program.name_in_script
         writers: dict[str, Callable[[], Path]] = {
             "plan": lambda: bench.save(path),
             "report": lambda: bench.report(path),
         }
+        if peak and target == "torch":
+            writers["torch"] = lambda: bench.torch_fit(peak).export(path)
         written = self._act(writers.get(target, lambda: bench.export(path, target=target)))
         if written is None:
             return
         loaded = f"wb.load({json.dumps(path, ensure_ascii=False)})"
         uses = {
-            "thunder": f" In a script: fast = {loaded}.jit({bench.program.name_in_script})",
+            "thunder": f" In a script: fast = {loaded}.jit({named})",
             "plan": f" In a notebook: wb.open({json.dumps(path, ensure_ascii=False)}); or double-click it.",
-            **{kind: f" In your script: import {module}; {use.format(module)}" for kind, use in _USES.items()},
+            **{kind: f" In your script: import {module}; {use.format(module, named)}" for kind, use in _USES.items()},
         }
         text = f"Written to {written}.{uses.get(target, '')}"
         # The page makes a link of the file's name, where it can open the file.
         self._controls.update(message={"text": text, "bad": False, "file": str(written)})
 
-    def show(self, path: str, target: str, asked: str) -> None:
+    def show(self, path: str, target: str, asked: str, peak: str = "") -> None:
         """Show the file that `write` would write, and the choices that it would leave out, each with the reason.
 
         `asked` tells the page which of its requests is answered.
         """
         with self._lock:
             self._asked = asked
-        self._controls.in_thread("export-preview", lambda: self._show(path or "choices.py", target, asked))
+        self._controls.in_thread("export-preview", lambda: self._show(path or "choices.py", target, asked, peak))
 
     def forget(self) -> None:
         """Drop the shown file, because the choices have changed."""
@@ -133,26 +154,32 @@ class Exporter:
             self._asked = ""
             self._controls.exported = {}
 
-    def _show(self, path: str, target: str, asked: str) -> None:
+    def _show(self, path: str, target: str, asked: str, peak: str) -> None:
         try:
-            content = self._content(path, target)
+            content = self._content(path, target, peak)
         except WorkbenchError as error:
             content = {"refused": error.in_app()}
         with self._lock:
             if asked == self._asked:
                 self._controls.exported = {**content, "asked": asked}
 
-    def _content(self, path: str, target: str) -> dict[str, Any]:
+    def _content(self, path: str, target: str, peak: str) -> dict[str, Any]:
         bench = self._bench
-        choices, left_out = dict(bench.choices), {}
+        choices, left_out, figures = dict(bench.choices), {}, list[dict[str, str]]()
         if target in _DOCUMENTS:
-            return {"count": len(choices), "left_out_count": 0, "left_out": [], "text": "", "more": 0}
+            return {"count": len(choices), "left_out_count": 0, "left_out": [], "text": "", "more": 0, "figures": []}
         if target == "thunder":
             text = bench.export_text(path)
+        elif target == "torch" and peak:
+            fit = bench.torch_fit(peak)
+            left_out, figures = dict(fit._left_out), self._figures_of_fit(fit)
+            text = torch_file.fit_text(bench, fit, Path(path).name)
         else:
             found = bench.torch_choices()
+            found = found if target == "torch" else found.for_eager()
             left_out = found.left_out
             text = torch_file.file_text(bench, found, target, Path(path).name)
+            figures = self._figures(TorchTarget.of(found.choices)) if target == "torch" else []
         lines = text.splitlines()
         alike: dict[tuple[str, str, str], list[str]] = {}
         for id, reason in left_out.items():
@@ -167,4 +194,57 @@ class Exporter:
             "left_out": rows,
             "text": "\n".join(lines[:_MOST_LINES]),
             "more": max(0, len(lines) - _MOST_LINES),
+            "figures": figures,
         }
+
+    def _figures(self, target: TorchTarget) -> list[dict[str, str]]:
+        """Return predicted and measured figures of plain `torch.compile` under the present choices."""
+        bench = self._bench
+        try:
+            found, stock = bench.torch_prediction(), bench.torch_prediction(stock=True)
+        except PlanError as error:
+            return [_figure("Not predicted", str(error)), *self._measured(target)]
+        return [
+            _figure("Peak, predicted", human_bytes(found.peak_bytes), human_bytes(stock.peak_bytes)),
+            _figure("Saved, predicted", human_bytes(found.saved_bytes), human_bytes(stock.saved_bytes)),
+            *(_figure("Not applied", told) for told in found.unapplied),
+            *self._measured(target),
+        ]
+
+    def _figures_of_fit(self, fit: TorchFit) -> list[dict[str, str]]:
+        return [
+            _figure("Peak, predicted", human_bytes(fit.peak_bytes), human_bytes(fit.before_peak_bytes)),
+            _figure("Saved, predicted", human_bytes(fit.saved_bytes), human_bytes(fit.before_saved_bytes)),
+            _figure("Added to a step, predicted", human_seconds(fit.added_s), human_seconds(fit.step_s)),
+            *self._measured(TorchTarget.of(fit.choices, fit.budget)),
+        ]
+
+    def _measured(self, target: TorchTarget) -> list[dict[str, str]]:
+        """Return the figures of the latest run of plain `torch.compile` with the choices of `target`."""
+        runs = (run for run in reversed(self._bench.runs) if run.request.torch == target and run.state == "done")
+        run = next(runs, None)
+        if run is None:
+            return []
+        peak_bytes, step_s = run.memory["measured_peak_bytes"], run.step_s
+        return [
+            *([_figure("Peak, measured", human_bytes(peak_bytes))] if peak_bytes is not None else []),
+            *([_figure("Step, measured", human_seconds(step_s))] if step_s is not None else []),
+            *([_figure("Results", _results(run))] if run.accuracy is not None else []),
+        ]
+
+
+def _figure(name: str, value: str, base: str = "") -> dict[str, str]:
+    """Return a figure for the page. `base` is the same figure without the choices."""
+    return {"name": name, "value": value, "base": base}
+
+
+def _results(run: Run) -> str:
+    """Compare a run of plain `torch.compile` with `torch.compile` without choices, and with eager, in a few words."""
+    accuracy = run.accuracy
+    assert accuracy is not None
+    if not accuracy.ok:
+        return f"wrong: {run.error}"
+    compiled = [tensor for tensor in accuracy.tensors if tensor.against == "torch.compile"]
+    if compiled and all(tensor.bitwise for tensor in compiled):
+        return "every bit equals the result of torch.compile without choices"
+    return f"largest error {accuracy.max_error:.1e} against {accuracy.against}"

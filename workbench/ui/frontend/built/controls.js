@@ -35,10 +35,34 @@ function exportBox(model, file, named) {
         "aria-expanded": "false",
         onclick: ()=>open(el.hidden)
     }, "▾");
+    const limit = h("input", {
+        type: "text",
+        "aria-label": "Peak of torch.compile at most",
+        placeholder: "24 GiB or 80%",
+        title: "Bytes, or a share of the peak of torch.compile; empty: only your choices",
+        spellcheck: "false",
+        size: 12,
+        onchange: ()=>ask()
+    });
+    const peak = ()=>"torch" === target ? limit.value.trim() : "";
+    const run = h("button", {
+        class: "wb-run-torch",
+        title: "Compile and run plain torch.compile in a process of its own, and compare it with torch.compile without choices and with eager PyTorch",
+        onclick: ()=>model.send({
+                type: "run_torch",
+                peak: peak()
+            })
+    }, "Run with torch.compile");
+    const plain = h("div", {
+        class: "wb-plain"
+    }, h("label", {
+        class: "wb-check"
+    }, "Fit: peak at most ", limit), run);
     const write = ()=>model.send({
             type: "export",
             path: file.value.trim(),
-            target
+            target,
+            peak: peak()
         });
     const row = h("div", {
         class: "wb-targets",
@@ -66,7 +90,7 @@ function exportBox(model, file, named) {
         tabindex: "-1"
     }, row, h("label", {
         class: "wb-check"
-    }, "File ", file), about, body, h("div", {
+    }, "File ", file), about, plain, body, h("div", {
         class: "wb-export-end"
     }, make, h("button", {
         onclick: ()=>open(false)
@@ -78,7 +102,8 @@ function exportBox(model, file, named) {
             type: "export_preview",
             path: file.value.trim(),
             target,
-            asked
+            asked,
+            peak: peak()
         });
         draw();
     }
@@ -99,6 +124,7 @@ function exportBox(model, file, named) {
         named();
         row.querySelectorAll("button").forEach((button)=>button.setAttribute("aria-pressed", String(button.value === target)));
         about.textContent = chosen().about ?? "";
+        plain.hidden = "torch" !== target;
         ask();
     }
     row.append(...targets().map((one)=>h("button", {
@@ -118,16 +144,29 @@ function exportBox(model, file, named) {
             open(false);
         }
     });
+    function figures({ figures: rows = [] }) {
+        if (!rows.length) return [];
+        return [
+            h("h4", {}, "Plain torch.compile"),
+            h("table", {
+                class: "wb-plain-figures"
+            }, rows.map(({ name, value, base })=>h("tr", {}, h("th", {
+                    scope: "row"
+                }, name), h("td", {}, value, base && h("span", {
+                    class: "wb-muted"
+                }, ` (${base} without)`)))))
+        ];
+    }
     function leftOut({ count, left_out_count: out, left_out: rows }) {
         if (!target.startsWith("torch")) return [];
-        if (!count) return [
+        if (!count && !peak()) return [
             h("p", {
                 class: "wb-muted"
             }, "Nothing is chosen: the file has no choices.")
         ];
-        if (!rows.length) return [
+        if (!rows.length) return count ? [
             h("p", {}, `PyTorch can follow ${1 === count ? "the choice" : `all ${count} choices`}.`)
-        ];
+        ] : [];
         return [
             h("h4", {}, `Left out: ${out} of ${count} choice${1 === count ? "" : "s"}`),
             h("ul", {
@@ -153,6 +192,7 @@ function exportBox(model, file, named) {
                 class: "wb-bad"
             }, found.refused)
         ] : found.text ? [
+            ...figures(found),
             ...leftOut(found),
             h("h4", {}, "The file"),
             h("pre", {
@@ -166,12 +206,16 @@ function exportBox(model, file, named) {
             }, "computing…")
         ]);
     }
+    const able = (disabled)=>{
+        run.disabled = disabled;
+    };
     named();
     return {
         opener,
         el,
         write,
-        draw
+        draw,
+        able
     };
 }
 const ASK_TAB = "thunder-workbench:open-tab";
@@ -348,6 +392,7 @@ function render({ model, el }) {
         run.title = shown.cannot_run || "Compile and run in a process of its own, under the choices made";
         turns.checked = Boolean(shown.in_turns);
         turns.disabled = run.disabled;
+        box.able(run.disabled);
         cancel.disabled = !shown.run?.busy;
         undo.disabled = !shown.can_undo;
         redo.disabled = !shown.can_redo;

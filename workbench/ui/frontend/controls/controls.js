@@ -89,6 +89,7 @@ function render({ model, el }) {
     run.title = shown.cannot_run || "Compile and run in a process of its own, under the choices made";
     turns.checked = Boolean(shown.in_turns);
     turns.disabled = run.disabled;
+    box.able(run.disabled);
     cancel.disabled = !shown.run?.busy;
     undo.disabled = !shown.can_undo;
     redo.disabled = !shown.can_redo;

@@ -10,16 +10,20 @@ export function exportBox(model, file, named) {
   let target = "thunder", timer = 0, asked = "", answered = false;
   const chosen = () => targets().find((one) => one.target === target) ?? {};
   const opener = h("button", { class: "wb-export-more", title: "For Thunder or for plain PyTorch: the file, and what it leaves out", "aria-label": "What the file is for", "aria-haspopup": "dialog", "aria-expanded": "false", onclick: () => open(el.hidden) }, "▾");
-  const write = () => model.send({ type: "export", path: file.value.trim(), target });
+  const limit = h("input", { type: "text", "aria-label": "Peak of torch.compile at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of torch.compile; empty: only your choices", spellcheck: "false", size: 12, onchange: () => ask() });
+  const peak = () => (target === "torch" ? limit.value.trim() : "");
+  const run = h("button", { class: "wb-run-torch", title: "Compile and run plain torch.compile in a process of its own, and compare it with torch.compile without choices and with eager PyTorch", onclick: () => model.send({ type: "run_torch", peak: peak() }) }, "Run with torch.compile");
+  const plain = h("div", { class: "wb-plain" }, h("label", { class: "wb-check" }, "Fit: peak at most ", limit), run);
+  const write = () => model.send({ type: "export", path: file.value.trim(), target, peak: peak() });
   const row = h("div", { class: "wb-targets", role: "group", "aria-label": "Targets" }, h("span", { class: "wb-muted" }, "For "));
   const about = h("p", { class: "wb-muted" }), body = h("div", { class: "wb-export-body" }), make = h("button", { class: "wb-primary", onclick: () => { write(); open(false); } });
   const el = h("div", { class: "wb-export-box", role: "dialog", "aria-label": "Export", hidden: true, tabindex: "-1" },
-    row, h("label", { class: "wb-check" }, "File ", file), about, body, h("div", { class: "wb-export-end" }, make, h("button", { onclick: () => open(false) }, "Close")));
+    row, h("label", { class: "wb-check" }, "File ", file), about, plain, body, h("div", { class: "wb-export-end" }, make, h("button", { onclick: () => open(false) }, "Close")));
 
   function ask() {
     asked = String(Math.random());
     answered = false;
-    model.send({ type: "export_preview", path: file.value.trim(), target, asked });
+    model.send({ type: "export_preview", path: file.value.trim(), target, asked, peak: peak() });
     draw();
   }
   function open(/** @type {boolean} */ on) {
@@ -35,6 +39,7 @@ export function exportBox(model, file, named) {
     named();
     row.querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", String(button.value === target)));
     about.textContent = chosen().about ?? "";
+    plain.hidden = target !== "torch";
     ask();
   }
   row.append(...targets().map((one) => h("button", { value: one.target, onclick: () => aim(one.target) }, one.name)));
@@ -45,10 +50,15 @@ export function exportBox(model, file, named) {
   });
   el.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.stopPropagation(); open(false); } });
 
+  function figures({ figures: rows = [] }) {
+    if (!rows.length) return [];
+    return [h("h4", {}, "Plain torch.compile"),
+      h("table", { class: "wb-plain-figures" }, rows.map(({ name, value, base }) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value, base && h("span", { class: "wb-muted" }, ` (${base} without)`)))))];
+  }
   function leftOut({ count, left_out_count: out, left_out: rows }) {
     if (!target.startsWith("torch")) return [];
-    if (!count) return [h("p", { class: "wb-muted" }, "Nothing is chosen: the file has no choices.")];
-    if (!rows.length) return [h("p", {}, `PyTorch can follow ${count === 1 ? "the choice" : `all ${count} choices`}.`)];
+    if (!count && !peak()) return [h("p", { class: "wb-muted" }, "Nothing is chosen: the file has no choices.")];
+    if (!rows.length) return !count ? [] : [h("p", {}, `PyTorch can follow ${count === 1 ? "the choice" : `all ${count} choices`}.`)];
     return [h("h4", {}, `Left out: ${out} of ${count} choice${count === 1 ? "" : "s"}`),
       h("ul", { class: "wb-left-out", tabindex: "0", "aria-label": "Choices that are left out" }, rows.map(({ id, option, reason, count: layers }) => h("li", {}, h("code", {}, `${id} = ${option}`), layers > 1 && h("span", { class: "wb-muted" }, ` in ${layers} layers`), h("div", { class: "wb-reason" }, reason))))];
   }
@@ -63,8 +73,10 @@ export function exportBox(model, file, named) {
     body.replaceChildren(...(!here ? [h("p", { class: "wb-muted", role: "status" }, "computing…")]
       : found.refused ? [h("p", { class: "wb-bad" }, found.refused)]
       : !found.text ? []
-      : [...leftOut(found), h("h4", {}, "The file"), h("pre", { tabindex: "0", "aria-label": "The file" }, found.text, found.more ? `\n… ${found.more} more lines` : "")]));
+      : [...figures(found), ...leftOut(found), h("h4", {}, "The file"), h("pre", { tabindex: "0", "aria-label": "The file" }, found.text, found.more ? `\n… ${found.more} more lines` : "")]));
   }
+  /** Say whether a run may start now. */
+  const able = (/** @type {boolean} */ disabled) => { run.disabled = disabled; };
   named();
-  return { opener, el, write, draw };
+  return { opener, el, write, draw, able };
 }
