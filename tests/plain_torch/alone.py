@@ -139,6 +139,7 @@ for file in files:
             {
                 "equal": len(expected) == len(found) and all(map(torch.equal, expected, found)),
                 "largest_difference": max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)),
+                "largest_gradient": max(float(gradient.abs().max()) for gradient in expected),
                 "before_bytes": before,
                 "after_bytes": after,
                 "peak_bytes": peaks,

@@ -58,7 +58,8 @@ def test_gradients_are_equal_and_saved_bytes_and_peak_are_as_predicted(model: st
     for backend in ("aot_eager", "inductor"):
         (alone,) = run_alone(model, backend, file)
         assert alone["modules"] == []
-        assert alone["equal"] or (backend == "inductor" and alone["largest_difference"] < 1e-6), alone
+        rounding = 1e-6 * max(1.0, alone["largest_gradient"])
+        assert alone["equal"] or (backend == "inductor" and alone["largest_difference"] <= rounding), alone
         if backend == "inductor":
             assert (alone["before_bytes"], alone["after_bytes"]) == (stock.saved_bytes, found.saved_bytes)
             assert alone["peak_bytes"] == pytest.approx([stock.peak_bytes, found.peak_bytes], abs=64)
