@@ -73,6 +73,12 @@ def test_recomputing_may_raise_the_saved_bytes_and_the_effect_reports_this() -> 
     assert bench.choose({site.id: "recompute"}).saved_bytes == site.bytes
 
 
+def test_ids_have_the_names_of_operators_and_not_of_thunders_implementations() -> None:
+    ids = {site.id for site in opened("torch").sites("saved")}
+    assert "saved:gelu>div" in {id.replace("Block/", "") for id in ids}
+    assert not [id for id in ids if "impl" in id or "prim" in id]
+
+
 @pytest.mark.slow
 def test_recomputation_before_and_after_fusion_differ_and_both_are_right() -> None:
     bench = opened("torchcompile")

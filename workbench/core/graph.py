@@ -112,6 +112,18 @@ def layer_of(scope: str) -> str:
     return match.group(1) if match else ""
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def operator_name(symbol: str) -> str:
+    """Return a statement's name without the prefixes and suffixes of Thunder's executors.
+
+    Examples
+    --------
+    >>> operator_name("torch_div_prim_impl")
+    'div'
+    """
+    return symbol.removeprefix("torch_").removeprefix("prims_").removesuffix("_impl").removesuffix("_prim") or symbol
+
+
 @dataclasses.dataclass(frozen=True)
 class Ragged:
     """Array whose rows have different lengths: row ``i`` is ``items[offsets[i]:offsets[i + 1]]``."""

@@ -102,7 +102,7 @@ CASES = {
     "fsdp, one bucket, ordered": Case(Blocks, "fsdp", {"waits.bucket": "1MiB", **ORDER}),
     "zero3, in flight": Case(Blocks, "fsdp_zero3", {**ORDER, "waits.issue": "in_flight(2)"}),
     "zero3, by layer, ordered": Case(Blocks, "fsdp_zero3", {"waits.bucket": "layer", **ORDER}),
-    "zero3, one parameter kept": Case(Blocks, "fsdp_zero3", {"saved:head_weight>torch_all_gather_prim_impl": "save"}),
+    "zero3, one parameter kept": Case(Blocks, "fsdp_zero3", {"saved:head_weight>all_gather": "save"}),
     "ddp, batch norm, one bucket": Case(Normed, "ddp", {"waits.bucket": "1MiB", "waits.gradients": "earliest"}),
     "tensor, stock": Case(Split, "tensor", {}),
     "tensor, ordered": Case(Split, "tensor", ORDER | {"waits.issue": "earliest"}),

@@ -11,7 +11,7 @@ from workbench.core.graph import BACKWARD, FORWARD, Kind
 
 pytestmark = pytest.mark.slow
 
-HEAD = "saved:head_weight>torch_all_gather_prim_impl"
+HEAD = "saved:head_weight>all_gather"
 
 
 def gathers(plan: Plan, side: int) -> int:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from workbench.compiler.interop.source_file import SourceFile
 from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, from_trace, prims
 from workbench.compiler.trace.bsym_memo import STRUCTURE, made_names, read_names, structure_of
-from workbench.core.graph import Origin
+from workbench.core.graph import Origin, operator_name
 
 CLONE_PREFIX = "re_"
 """Prefix of the name of a value that the backward recomputes."""
@@ -178,9 +178,9 @@ class ValuePlace(NamedTuple):
     of: str
     """Name of the argument from which the value is made, if the value has no origin."""
     rest: str
-    """Rest of the id: the symbol of the statement, the count of earlier statements with this symbol and origin, and the
-    index of the output.
-    Symbol and count are omitted for the first forward statement that has the same symbol as its origin. Count 0 and
+    """Rest of the id: the operator of the statement, the count of earlier statements with this operator and origin, and
+    the index of the output.
+    Operator and count are omitted for the first forward statement that has the same symbol as its origin. Count 0 and
     index 0 are omitted.
     """
 
@@ -217,11 +217,12 @@ def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
         counts: Counter[str] = Counter()
         for bsym in group:
             symbol_here = _symbol(bsym)
-            ordinal = counts[symbol_here]
-            counts[symbol_here] += 1
+            operator = operator_name(symbol_here)
+            ordinal = counts[operator]
+            counts[operator] += 1
             rest = ""
             if backward or symbol_here != symbol or ordinal:
-                rest = f"{'<' if backward else '>'}{symbol_here}" + (f".{ordinal}" if ordinal else "")
+                rest = f"{'<' if backward else '>'}{operator}" + (f".{ordinal}" if ordinal else "")
             for i, name in enumerate(_new_names(bsym)):
                 places[name] = ValuePlace(index, of, rest + (f"[{i}]" if i else ""))
     return places

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.core.graph import Graph, layer_of
+from workbench.core.graph import Graph, layer_of, operator_name
 from workbench.core.lever import Site
 from workbench.ui.graph.layout_arrays import GraphLayout
 
@@ -15,9 +15,7 @@ from workbench.ui.graph.layout_arrays import GraphLayout
 @functools.lru_cache(maxsize=1 << 14)
 def short_name(name: str) -> str:
     """Return a statement's name as drawn: without its module, and without Thunder's prefixes and suffixes."""
-    short = name.rpartition(".")[2]
-    short = short.removeprefix("torch_").removeprefix("prims_").removesuffix("_impl").removesuffix("_prim")
-    return short or name
+    return operator_name(name.rpartition(".")[2]) or name
 
 
 def node_ids(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> list[str]:
