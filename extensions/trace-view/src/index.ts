@@ -2,10 +2,15 @@
 
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { Widget } from "@lumino/widgets";
-import "../../../workbench/ui/frontend/style.css";
-import "../style/saved.css";
+import appStyle from "!!css-loader?{\"exportType\":\"string\"}!../../../workbench/ui/frontend/style.css";
+import ownStyle from "!!css-loader?{\"exportType\":\"string\"}!../style/saved.css";
 import { MIME_TYPE, planOf } from "./plan";
 import { draw } from "./view";
+
+// The app brings its own style. Limit this one to saved plans, because the app may be of another version.
+const style = document.createElement("style"), rules = `${appStyle}\n${ownStyle}`;
+style.textContent = "CSSScopeRule" in window ? `@scope (.wb-saved) {\n${rules}\n}` : rules;
+document.head.append(style);
 
 class SavedPlan extends Widget implements IRenderMime.IRenderer {
   private end = () => {};

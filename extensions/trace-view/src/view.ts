@@ -38,7 +38,7 @@ function heading(plan: Plan): HTMLElement {
     {},
     h("strong", {}, plan.program),
     h("span", { class: "wb-muted" }, [plan.device, plan.executor, ...settings].join(" · ")),
-    h("span", { class: "wb-muted", title: versions.join("\n") }, "saved plan: predicted, changes are against stock; nothing can be chosen here"),
+    h("span", { class: "wb-muted", title: versions.join("\n") }, "saved plan: predicted, changes are against the plan without choices; nothing can be chosen here"),
   );
   panel(row, "saved-heading");
   return row;
@@ -51,7 +51,7 @@ function choices(plan: Plan, select: (id: string) => void): HTMLElement {
     h("li", {}, h("button", { class: "wb-link", onclick: () => select(id) }, id), `: ${option}`);
   const count = made.length === 1 ? "1 choice" : `${made.length} choices`;
   const box = made.length
-    ? h("details", { open: made.length <= 4 }, h("summary", {}, `${count} other than stock`), h("ul", {}, ...made.map(link)))
+    ? h("details", { open: made.length <= 4 }, h("summary", {}, `${count} chosen`), h("ul", {}, ...made.map(link)))
     : h("div", { class: "wb-muted" }, "No choices: what unmodified Thunder would execute.");
   panel(box, "saved-choices");
   return box;
@@ -63,7 +63,7 @@ function selected(site: Site | undefined): HTMLElement[] {
   const options = site.options.map((option) => {
     const refused = site.illegal[option];
     const state = option === site.choice ? "chosen" : refused ? `refused: ${refused}` : "legal";
-    return h("div", {}, h("code", {}, option), " ", h("span", { class: "wb-muted" }, option === site.default ? `${state}, stock` : state));
+    return h("div", {}, h("code", {}, option), " ", h("span", { class: "wb-muted" }, option === site.default ? `${state}, default` : state));
   });
   return [h("div", {}, h("strong", {}, site.label), " ", h("code", { class: "wb-muted" }, site.id)), ...options];
 }
