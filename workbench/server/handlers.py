@@ -18,6 +18,7 @@ from workbench.errors import RunError
 from workbench.server.listing import Listing
 from workbench.server.run_folders import RunFolders
 from workbench.server.run_status import log_text
+from workbench.version import __version__
 
 PATH = "thunder-workbench"
 """Path of the handlers, under the server's address."""
@@ -59,7 +60,10 @@ class RunsHandler(_Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with the result of `Listing.since`. After `WAIT_S` without changes, answer without any runs."""
+        """Answer with the result of `Listing.since` and the version of the workbench.
+
+        After `WAIT_S` without changes, answer without any runs.
+        """
         text = self.get_query_argument("since", "0")
         if not text.isdecimal():
             raise web.HTTPError(400, f"since={text!r} is not a version: give the version of an earlier answer, or 0")
@@ -73,7 +77,8 @@ class RunsHandler(_Handler):
                 break
             await asyncio.sleep(PAUSE_S)
         if not self._gone:
-            await self.finish(json.dumps(answer or {"version": int(text), "runs": []}))
+            answer = answer or {"version": int(text), "runs": []}
+            await self.finish(json.dumps({**answer, "workbench": __version__}))
 
     async def _folders(self) -> list[Path]:
         manager: Any = self.session_manager

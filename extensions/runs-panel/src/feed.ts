@@ -33,6 +33,8 @@ export interface Run {
 
 interface Answer {
   version: number;
+  /** Version of the workbench in the environment of JupyterLab. */
+  workbench?: string;
   runs: Run[];
   ids?: string[];
   unreadable?: Record<string, string>;
@@ -125,8 +127,10 @@ export class Feed {
   }
 
   /** Applies an answer. Returns false, and applies nothing, if the answer does not start from this page's version. */
-  private take(since: number, { version, runs, ids, unreadable }: Answer): boolean {
+  private take(since: number, { version, workbench, runs, ids, unreadable }: Answer): boolean {
     if (since !== this.version) return false;
+    // The app compares it with the kernel's version (`workbench/ui/frontend/controls/controls.js`).
+    if (!this.version && workbench) document.documentElement.dataset.thunderWorkbench = workbench;
     this.version = version;
     this.trouble = "";
     const over: Run[] = [];

@@ -77,6 +77,8 @@ def test_the_status_line_counts_pointed_options_and_has_the_message(app):
     assert app.preview.pointed == before + 1
     app._on_message({"type": "no_tab"})
     assert "This page has no tabs" in app.preview.said["message"]["text"]
+    app._on_message({"type": "versions_differ", "lab": "0.0.9"})
+    assert "JupyterLab has thunder-workbench 0.0.9, and this kernel has" in app.preview.said["message"]["text"]
     app._say(None)
     assert app.preview.said["message"] is None
 

@@ -37,6 +37,7 @@ from workbench.ui.controls.messages import (
     choices_file,
     header_words,
     limit_bytes_of,
+    versions_differ,
     why_not_run,
     words_of_search,
 )
@@ -247,6 +248,7 @@ class App:
             "dismiss": lambda: self._say(None),
             "place": lambda: self._act(lambda: self.places.open(message["name"])),
             "no_tab": lambda: self._say(NO_TAB),
+            "versions_differ": lambda: self._say(versions_differ(message["lab"]), bad=True),
             "choose": lambda: self.choosing.choose({message["id"]: message["option"]}),
             "choose_all": lambda: self.choosing.choose(message["choices"]),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),

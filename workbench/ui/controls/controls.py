@@ -12,6 +12,7 @@ import traitlets
 
 from workbench.summary import PHASES
 from workbench.ui.widgets.panel import Panel, esm
+from workbench.version import __version__
 
 if TYPE_CHECKING:
     from workbench.runs.log.events import Event
@@ -48,6 +49,8 @@ class Controls(Panel):
         The file that *Export* would write, with the keys ``asked count left_out_count left_out text more figures``, or
         ``asked refused``; empty until the page asks for it. ``figures`` has figures of plain `torch.compile`, each with
         the keys ``name value base``.
+    version : str
+        Version of the workbench in the kernel.
     """
 
     _esm = esm("controls")
@@ -57,6 +60,7 @@ class Controls(Panel):
     tab_asked = traitlets.Bool(False).tag(sync=True)
     targets = traitlets.List(traitlets.Dict()).tag(sync=True)
     exported = traitlets.Dict().tag(sync=True)
+    version = traitlets.Unicode(__version__).tag(sync=True)
 
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(on_message, **traits)

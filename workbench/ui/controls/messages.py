@@ -17,6 +17,7 @@ from workbench.core.graph import ValueFlag
 from workbench.errors import ChoiceError, ConfigError, one_line
 from workbench.summary import count_name, human_bytes, human_change, human_seconds, human_shape, text_summary
 from workbench.ui.graph.node_names import short_label
+from workbench.version import __version__
 
 if TYPE_CHECKING:
     from workbench.analysis.memory.liveness import AliveValue
@@ -30,6 +31,15 @@ NO_TAB = (
     "thunder-workbench is installed in the environment of JupyterLab."
 )
 """Answer to *Open in a tab* on a page without tabs."""
+
+
+def versions_differ(lab: str) -> str:
+    """Return the message for a page whose JupyterLab has the version `lab` of the workbench, and not the kernel's."""
+    return (
+        f"JupyterLab has thunder-workbench {lab}, and this kernel has {__version__}: parts of the app may not work. "
+        "Install the same version in both environments, start JupyterLab again, and reload the page."
+    )
+
 
 NOT_ATTACHED = "No GPU attached: plan only"
 """Reason why a program on the device ``planned`` cannot run."""

@@ -69,6 +69,14 @@ function render({ model, el }) {
     openTab();
   }
 
+  /** Tell once for a page if JupyterLab has another version of the workbench than the kernel. */
+  const compareVersions = () => {
+    const page = document.documentElement.dataset, here = model.get("version"), lab = page.thunderWorkbench;
+    if (!lab || !here || lab === here) return;
+    delete page.thunderWorkbench;
+    model.send({ type: "versions_differ", lab });
+  };
+
   const place = h("span", { class: "wb-muted" });
   /** Show the first of the texts about the program that fits, the whole text being the first. */
   const fit = () => {
@@ -82,6 +90,7 @@ function render({ model, el }) {
 
   const draw = () => {
     const shown = model.get("content");
+    compareVersions();
     name.title = [shown.program, shown.place?.[0], shown.executor].filter(Boolean).join(", ");
     name.replaceChildren(h("div", { class: "wb-name" }, h("strong", {}, shown.program ?? ""), h("span", { class: "wb-muted" }, shown.executor ?? "")), place);
     fit();
