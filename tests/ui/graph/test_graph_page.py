@@ -593,6 +593,29 @@ def test_the_legend_opens_over_the_graph_and_closes(mount):
     assert box.count() == 0
 
 
+@pytest.mark.parametrize("width", [1100, 705, 545, 400])
+def test_a_row_names_the_lines_that_the_graph_has_as_far_as_whole_words_fit(mount, width: int):
+    page = mount()
+    page.set_viewport_size({"width": width, "height": 700})
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    styles = {arc["style"] for arc in shown(page)["arcs"]}
+    names = page.evaluate("Array.from(document.querySelectorAll('.wb-key'), (el) => el.textContent)")
+    words = {0: "saved", 1: "recomputed", 2: "on the CPU"}
+    assert [name for name in names if name in words.values()] == [words[style] for style in sorted(styles)]
+    assert "on its way, from issue to wait" not in names, "this program has no collectives"
+    row, parts = page.evaluate(
+        """() => {
+            const box = (el) => el.getBoundingClientRect(), row = box(document.querySelector(".wb-key-row"));
+            const seen = Array.from(document.querySelectorAll(".wb-key")).filter((el) => box(el).top < row.bottom);
+            return [row.right, seen.map((el) => box(el).right)];
+        }"""
+    )
+    assert all(right <= row + 0.5 for right in parts)
+    assert parts or width == 400
+    foot = page.locator(".wb-foot")
+    assert foot.evaluate("el => el.scrollWidth <= el.clientWidth")
+
+
 def test_the_theme_follows_the_page(mount):
     assert mount(1, dark=True).evaluate(f"{VIEW}.state().dark") is True
     assert mount(1).evaluate(f"{VIEW}.state().dark") is False
@@ -608,7 +631,7 @@ def test_a_button_shows_views_and_their_number(mount):
             model.set("data", data);
         }"""
     )
-    assert button.inner_text() == "Show 7 reshapes and other views"
+    assert button.text_content() == "Show 7 reshapes and other views"
     button.click()
     assert messages(page) == [{"type": "views", "shown": True}]
 

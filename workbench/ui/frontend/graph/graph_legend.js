@@ -1,5 +1,7 @@
 // The graph's legend. A button in the bar below the graph opens it.
 
+import { CROSS, HEADING, OFFLOADED, RECOMPUTED, SAVED, SIDE } from "./graph_scene.js";
+
 /** @param {string} what @returns {string} */
 const sample = (what) => `<svg width="46" height="18" viewBox="0 0 46 18" aria-hidden="true">${what}</svg>`;
 
@@ -26,7 +28,7 @@ function legendRows(ink, bars) {
     [sample(`<rect x="1" y="3" width="44" height="12" rx="3" fill="${ink.fills[0]}" stroke="${ink.strokes[0]}"/><text x="6" y="12" font-size="8.5" font-family="monospace" fill="${ink.texts[0]}">mlp</text>`),
       "When zoomed out: a module, with the number of its statements in each column, and the bytes that it saves for the backward. Double-click to zoom in."],
     [pill("keep", ink.fusionText, "none", ink.fusionText), "A site at a statement, with its current option."],
-    [pill("drop", ink.select, ink.select, ink.paper), "A choice that differs from unmodified Thunder."],
+    [pill("drop", ink.select, ink.select, ink.paper), "A choice that differs from Thunder's own."],
     [pill("stock", ink.muted, "none", ink.muted, 'stroke-dasharray="2 2"'), "A site at which no other option is legal. Point at it to see why."],
     ...(bars ? [
       [sample(`<path d="M6 9 H40" stroke="${away}" stroke-width="2.5"/><circle cx="6" cy="9" r="3.5" fill="${ink.paper}" stroke="${away}" stroke-width="1.5"/><circle cx="40" cy="9" r="3.5" fill="${away}"/>`),
@@ -39,6 +41,19 @@ function legendRows(ink, bars) {
     ["", "Views (reshapes, transposes, slices, shallow_copy) have no memory of their own and are left out. Lines pass through them, and their sites are shown at the statements that make or read their storage. A button below shows the views."],
 [box("none", ink.select), "At the right edge: the whole graph, with the region in view. Drag this region, or press arrow keys there, to move the view."],
   ];
+}
+
+/** Return what a scene has of the most important lines and boxes: for each, the end of its CSS class, and its meaning. */
+export function keysOf(scene) {
+  const { arc, node, bar } = scene, styles = new Set(arc.style.filter((_, i) => arc.shape[i] === CROSS));
+  return [
+    styles.has(SAVED) && ["saved", "saved"],
+    styles.has(RECOMPUTED) && ["again", "recomputed"],
+    styles.has(OFFLOADED) && ["away", "on the CPU"],
+    node.flags.some((flags) => flags & HEADING) && ["fusion", "fusion"],
+    arc.shape.includes(SIDE) && ["cut", "between fusions"],
+    bar.side.length > 0 && ["wire", "on its way, from issue to wait"],
+  ].filter(Boolean);
 }
 
 /** Open or close the legend of a view. `bars` says whether the program has collectives. */

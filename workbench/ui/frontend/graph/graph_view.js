@@ -1,9 +1,9 @@
 // The joint graph on a canvas, as a widget: pan, zoom, pointer, keys, search and tooltip. Layout comes from Python.
 
-import { fold, isPlainKey, previews } from "../dom.js";
+import { fold, h, isPlainKey, previews } from "../dom.js";
 import { draw } from "./graph_drawing.js";
 import { toggleKeys } from "./graph_keys.js";
-import { toggleLegend } from "./graph_legend.js";
+import { keysOf, toggleLegend } from "./graph_legend.js";
 import { Overview } from "./graph_map.js";
 import { itemsOf, openMenu } from "./graph_menu.js";
 import {
@@ -67,12 +67,9 @@ class View {
       <canvas tabindex="0" role="application"
         aria-label="Joint graph. ${keys}"></canvas>
       <div class="wb-foot">
-        <span class="wb-key wb-key-saved">saved</span><span class="wb-key wb-key-again">recomputed</span>
-        <span class="wb-key wb-key-away">on the CPU</span>
-        <span class="wb-key wb-key-wire" hidden>on its way, from issue to wait</span>
+        <span class="wb-key-row"></span>
         <button data-do="legend" aria-expanded="false" title="What every line, box and colour means">Legend</button>
         <button data-do="views" hidden title="Statements that own no memory: reshapes, transposes, slices, shallow_copy"></button>
-        <span class="wb-grow"></span>
         <span class="wb-find">
           <input type="search" placeholder="Search  /" aria-label="Search statements" title="A name, a value, a module such as layers.17, a source line" spellcheck="false">
           <span class="wb-found" aria-live="polite"></span>
@@ -87,7 +84,7 @@ class View {
       <div class="wb-tip" hidden></div>
       <span class="wb-unseen" role="status"></span>`;
     this.viewsButton = /** @type {HTMLElement} */ (el.querySelector('[data-do="views"]'));
-    this.wireKey = /** @type {HTMLElement} */ (el.querySelector(".wb-key-wire"));
+    this.keys = /** @type {HTMLElement} */ (el.querySelector(".wb-key-row"));
     this.canvas = /** @type {HTMLCanvasElement} */ (el.querySelector("canvas"));
     this.search = /** @type {HTMLInputElement} */ (el.querySelector("input"));
     this.found = /** @type {HTMLElement} */ (el.querySelector(".wb-found"));
@@ -112,7 +109,7 @@ class View {
     on(this.search, "input", () => this.onSearch());
     on(this.search, "focus", () => { this.setHover(null); this.askIndex(); });
     on(this.search, "keydown", (e) => this.onSearchKey(e));
-    on(el.querySelector(".wb-foot"), "click", (e) => this.onTool(e.target.dataset?.do));
+    on(el.querySelector(".wb-foot"), "click", (e) => this.onTool(e.target.closest("[data-do]")?.dataset.do));
     this.overview = new Overview(this.state, {
       moved: () => { this.atFit = false; }, scroll: (by) => this.scroll(by), tool: (what) => this.onTool(what), redraw: () => this.redraw(),
       scrollTo: (top) => { this.atFit = false; this.places.top = top; this.setHover(null); this.places.clamp(); this.redraw(); },
@@ -145,7 +142,7 @@ class View {
     this.takeAsked();
     if (performance.now() < this.refitUntil || (first && this.atFit && places.width)) this.fit();
     else if (held) places.top += places.locate(held.id).y - held.y;
-    this.wireKey.hidden = !next || next.bar.side.length === 0;
+    this.keys.replaceChildren(...(next ? keysOf(next) : []).map(([name, words]) => h("span", { class: `wb-key wb-key-${name}` }, words)));
     this.nameViews();
     this.index = null;
     this.indexAsked = this.typed = false;
@@ -180,7 +177,8 @@ class View {
   nameViews() {
     const { count, hidden } = this.places.scene?.views ?? { count: 0, hidden: 0 };
     this.viewsButton.hidden = count === 0 || this.state.readOnly;
-    this.viewsButton.textContent = hidden ? `Show ${hidden} reshapes and other views` : `Hide ${count} reshapes and other views`;
+    const rest = h("span", { class: "wb-rest" }, "reshapes and other ");
+    this.viewsButton.replaceChildren(...(hidden ? [`Show ${hidden} `] : [`Hide ${count} `]), rest, "views");
   }
 
   redraw() {
@@ -569,7 +567,7 @@ class View {
   /** Show the position of the current entry and the number of entries. */
   tellFound() {
     const place = this.hits.findIndex(({ id }) => id === this.current), asked = this.search.value.trim();
-    this.found.textContent = !asked ? "" : this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : "none";
+    this.found.textContent = !asked ? "" : this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : this.indexAsked && !this.index ? "…" : "none";
     this.found.title = asked && this.current && !this.places.scene.at.has(this.current) ? "In a folded layer or a hidden view: Enter shows it" : "";
     for (const button of this.el.querySelectorAll(".wb-find button")) /** @type {HTMLButtonElement} */ (button).disabled = !this.hits.length;
   }

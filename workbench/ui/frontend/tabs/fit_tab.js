@@ -22,13 +22,13 @@ function render({ model, el }) {
   peak.addEventListener("click", () => { if (entered && peak.selectionStart === peak.selectionEnd) peak.select(); entered = false; });
   peak.addEventListener("keydown", (event) => { if (event.key === "Enter") ask(); });
   const slider = h("input", { type: "range", style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0", min: "0", max: "1000", "aria-label": "Peak, from the least peak that was found to the peak of unmodified Thunder", oninput: () => { peak.value = asLimit(at(Number(slider.value))); }, onchange: ask });
-  const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
+  const progress = h("progress", { style: "flex: 0 1 120px; min-width: 24px", "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
   const again = h("button", { onclick: () => model.send({ type: model.get("content").state === "working" ? "stop" : "find" }) }, "Cancel");
   const each = h("button", { onclick: () => model.send({ type: "each" }) }, "Compare levers");
-  const wrong = h("div", { class: "wb-bad", role: "alert", hidden: true }), why = h("div", { class: "wb-found" });
+  const wrong = h("div", { class: "wb-bad", role: "alert", hidden: true }), lines = h("div"), why = h("div", { class: "wb-found" });
   el.replaceChildren(
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
-    wrong, h("div", { class: "wb-row" }, progress, said, again, each), why);
+    wrong, lines, h("div", { class: "wb-row" }, progress, said, again, each), why);
 
   let shown = 0, from = 0, began = 0; // shown peak; number of limits done when the timing began, and the time then, in milliseconds
   const left = (/** @type {number} */ done, /** @type {number} */ count) => {
@@ -54,15 +54,15 @@ function render({ model, el }) {
     progress.max = Math.max(1, count);
     progress.value = done;
     progress.hidden = state !== "working";
-    const find = state ? "Find the curve again" : "Find the curve";
+    const find = state ? "Draw the curve again" : "Draw the curve";
     again.textContent = state === "working" ? "Cancel" : find;
     each.disabled = state === "working" || !state;
-    each.title = `Find the curve again, with a line for each kind of choice: ${levers.join(", ")}. This takes longer`;
+    each.title = `Draw the curve again, with a line for each kind of choice: ${levers.join(", ")}. This takes longer`;
     again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
     if (state !== "working") began = 0;
     said.textContent = state === "working" ? `Curve: ${done} of ${count}${left(done, count)}` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
+    lines.replaceChildren(...(found?.lines ?? []).map((line) => h("div", { class: "wb-line-of" }, line)));
     why.replaceChildren(...(found ? [
-      ...found.lines.map((line) => h("div", { class: "wb-line-of" }, line)),
       ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `${step.label}: ${step.effect}`),
         h("button", { "aria-label": `${step.label}: choose`, title: "The choice then counts as made by hand", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
       found.rows.length > 0 && h("div", { class: "wb-row wb-step" }, h("span", {}, "A script can use these choices from a Python file:"),
