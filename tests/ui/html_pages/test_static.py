@@ -15,6 +15,7 @@ from workbench.summary import human_bytes, human_count, human_seconds, human_sha
 from workbench.ui.controls import figure_strip
 from workbench.ui.graph import svg
 from workbench.ui.graph.node_names import next_option, short_name
+from workbench.ui.tabs.peak_table import argument_path
 from workbench.ui.tabs.tables import setting_rows, site_rows, trace_lines
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -144,6 +145,18 @@ def test_short_names_omit_common_prefixes_and_suffixes():
         "reshape",
         "nvFusion3",
     ]
+
+
+def test_arguments_are_named_by_the_path_of_their_module():
+    scopes = ["layers.0.mlp.up", "layers.0.mlp", "head"]
+    names = {
+        "t_layers_0_mlp_up_weight": "layers.0.mlp.up.weight",
+        "g_import_main_net_modules_layers_modules_0_modules_mlp_modules_up_parameters_bias_": "layers.0.mlp.up.bias",
+        "L_self_modules_head_parameters_weight_": "head.weight",
+        "t_scale": "scale",
+        "head_weight": "head_weight",  # an input, not a parameter
+    }
+    assert {name: argument_path(name, scopes) for name in names} == names
 
 
 def test_settings_and_sites_are_listed_separately():

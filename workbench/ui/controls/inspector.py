@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.analysis.cost.collective_overlap import OverlapChange
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.graphs.fusion_break_reasons import boundaries
-from workbench.core.graph import Graph, Kind, ValueFlag
+from workbench.core.graph import Graph, Kind, ValueFlag, operator_name
 from workbench.core.lever import Effect, Site, lever_named
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
 from workbench.ui.controls.help import FUSION
 from workbench.ui.graph.composite_rows import parts_of
+from workbench.ui.graph.node_names import short_label
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def sites_of_statements(graph: Graph, sites: Sequence[Site], members: Sequence[i
                 names.setdefault(graph.values.name[value], word)
     word_of = {site.id: next((names[value] for value in site.values if value in names), "") for site in sites}
     found = [
-        {"id": site.id, "label": site.label, "choice": site.outcome or site.choice, "what": word}
+        {"id": site.id, "label": short_label(site), "choice": site.outcome or site.choice, "what": word}
         for word in ("made", "read")
         for site in sites
         if word_of[site.id] == word
@@ -279,7 +280,7 @@ def composite_content(graph: Graph, layout: GraphLayout, node: int, sites: Seque
     def line(row: int) -> dict[str, str]:
         made = [value for value in statements.outputs[row].tolist() if values.flags[value] & ValueFlag.TENSOR]
         return {
-            "name": statements.name[row],
+            "name": operator_name(statements.name[row]),
             "value": ", ".join(f"{values.name[value]} {human_shape(values.shape[value])}" for value in made[:2]),
             "bytes": human_bytes(sum(int(values.bytes[value]) for value in made)),
         }
@@ -316,7 +317,7 @@ def statement_content(graph: Graph, layout: GraphLayout, statement: int, ids: Se
 
     def end(row: int) -> dict[str, str]:
         node = int(layout.node_of[row])
-        return {"id": ids[node] if node >= 0 else "", "label": statements.name[row]}
+        return {"id": ids[node] if node >= 0 else "", "label": operator_name(statements.name[row])}
 
     def rows(values: list[int], ends: dict[int, list[int]]) -> list[dict[str, Any]]:
         return [
@@ -346,7 +347,7 @@ def statement_content(graph: Graph, layout: GraphLayout, statement: int, ids: Se
         "eyebrow": f"{'fusion' if members else 'statement'}, {side}",
         "about": FUSION if members else "",
         "fusion": statements.name[statement] if statements.kind[statement] == Kind.FUSION else "",
-        "title": statements.name[statement],
+        "title": operator_name(statements.name[statement]),
         "source": {"place": place, "text": source.text if source is not None else ""},
         "facts": facts,
         "inputs": rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 _MOST = 200
 
 _AUTOGRAD = "autograd, between statements"
+_PARAMETER = ("t_", "g_", "L_")
+"""Prefixes of the names of parameters and buffers: Thunder's, and Dynamo's for globals and locals."""
+_WORDS = re.compile("_(?:modules|parameters|buffers)_")
+_NOT_IN_NAMES = re.compile("[^0-9A-Za-z]")
 
 
 class Alive(Panel):
@@ -51,10 +56,13 @@ def predicted_content(
     statements = plan.graph.statements
     after = peak == len(statements)
     place = {"id": "", "name": _AUTOGRAD} if after else {"id": ids[peak], "name": short_name(statements.name[peak])}
+    scopes = sorted({origin.scope for origin in plan.graph.origins}, key=len, reverse=True)
     rows = [
         {
-            "value": one.name,
+            "value": one.name if one.producer >= 0 else argument_path(one.name, scopes),
+            "name": one.name,
             "statement": short_name(statements.name[one.producer]) if one.producer >= 0 else "argument",
+            "scope": plan.graph.origins[one.origin].scope if one.origin >= 0 else "",
             "source": one.source,
             "bytes": human_bytes(one.bytes),
             "id": ids[one.producer] if one.producer >= 0 else "",
@@ -72,6 +80,35 @@ def predicted_content(
         "peak": place,
         "rows": rows,
     }
+
+
+def argument_path(name: str, scopes: Sequence[str]) -> str:
+    """Return an argument's name with the module path of the parameter, as far as it is known.
+
+    Thunder and Dynamo write an underscore where the path has a dot, and put their own words between.
+
+    Parameters
+    ----------
+    name : str
+        Name in a trace, such as ``t_layers_0_mlp_up_weight`` or ``L_self_modules_up_parameters_weight_``.
+    scopes : sequence of str
+        Paths of the program's modules, the longest first.
+
+    Examples
+    --------
+    >>> argument_path("g_import_main_net_modules_up_parameters_weight_", ["up"])
+    'up.weight'
+    >>> argument_path("tokens", ["up"])
+    'tokens'
+    """
+    if not name.startswith(_PARAMETER):
+        return name
+    plain = f"_{_WORDS.sub('_', name).strip('_')}"
+    for scope in filter(None, scopes):
+        _, found, leaf = plain.rpartition(f"_{_NOT_IN_NAMES.sub('_', scope)}_")
+        if found and leaf:
+            return f"{scope}.{leaf}"
+    return name.removeprefix("t_")
 
 
 def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any] | None:
