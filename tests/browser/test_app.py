@@ -189,7 +189,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     # The picture shows the plan at the time when the notebook was saved.
     kept = next(output["data"]["image/svg+xml"] for output in lab.outputs() if "image/svg+xml" in output["data"])
     assert "Choices in force" in kept
-    assert "vs stock" in kept
+    assert "vs no choices" in kept
     error = lab.page.get_by_text("Error displaying widget").first
     error.wait_for(state="attached")
     assert not error.is_visible()

@@ -41,7 +41,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.page.mouse.move(at["x"], at["y"])
     preview = lab.page.locator(f"{TAB} .wb-preview")
     lab.wait_until(lambda: "recompute for" in preview.inner_text() and "saved −" in preview.inner_text())
-    assert "vs stock" not in lab.page.locator(f"{TAB} .wb-strip").inner_text()
+    assert "vs no choices" not in lab.page.locator(f"{TAB} .wb-strip").inner_text()
     assert boxes(lab) == places, "a preview moved parts of the app"
     lab.page.mouse.dblclick(at["x"], at["y"])
     lab.wait_until(lambda: "set to recompute" in lab.page.locator(f"{TAB} .wb-message").inner_text())

@@ -233,9 +233,7 @@ def test_a_pending_proof_is_shown_as_pending_everywhere(bench: Workbench) -> Non
     assert proof_text(document["proven"], document["rules"], document["fault"]) == "not proven yet"
     shown = figures(made, None, Baseline("stock", bench.stock_plan), same_choices=True)
     (accuracy,) = (figure for figure in shown if figure["key"] == "accuracy")
-    assert [value["text"] for value in accuracy["values"] if value.get("kind") == "equal to stock"] == [
-        "not proven yet"
-    ]
+    assert [value["text"] for value in accuracy["values"] if value.get("kind") == "same results"] == ["not proven yet"]
     proven = bench.plan_under(dict.fromkeys(recompute(bench), "offload"))
     assert proven.proof.proven
     assert "not proven" not in repr(proven)

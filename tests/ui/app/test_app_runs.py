@@ -221,7 +221,7 @@ def test_a_run_times_variants_and_takes_a_snapshot_if_the_settings_say_so(tmp_pa
     app._on_message({"type": "perfetto"})
     assert json.loads((run.run_dir / TRACE_FILE).read_text())["traceEvents"]
     assert str(run.run_dir / TRACE_FILE) in app.controls.content["message"]["text"]
-    assert figure(app, "step")["delta_vs"] == "vs stock"
+    assert figure(app, "step")["delta_vs"] == "vs no choices"
     assert "measured interleaved" in figure(app, "step")["delta_tip"]
     app.controls._handle_custom_msg({"type": "in_turns", "on": False}, [])
     assert [way["name"] for way in app.settings.content["runs"]["ways"] if way["on"]] == ["thunder"]

@@ -102,6 +102,6 @@ def test_the_choices_in_force_are_listed_by_layers_and_reverted():
     bench.choose_found({every[2]: "recompute"}, "fit 90 %")
     assert [(row["option"], row["by"]) for row in app.chosen.content["rows"]] == [
         ("least peak", "by hand"),
-        ("recompute", "by a search"),
+        ("recompute", "automatically"),
     ]
     app.close()

@@ -61,7 +61,7 @@ ON_RANKS = [
             value("1.15 ms", "at least, in any order", tip=RATES),
         ],
     },
-    {"key": "accuracy", "title": "Accuracy", "values": [value("ok", "measured"), value("proven", "equal to stock")]},
+    {"key": "accuracy", "title": "Accuracy", "values": [value("ok", "measured"), value("proven", "same results")]},
 ]
 
 
@@ -110,7 +110,7 @@ AFTER_A_CHOICE = [
         "values": [
             value("ok", "earlier plan", earlier=True, tone="good"),
             value("5.2e-02", "largest error", earlier=True),
-            value("proven", "equal to stock", tone="good"),
+            value("proven", "same results", tone="good"),
         ],
     },
 ]

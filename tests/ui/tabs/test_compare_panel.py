@@ -115,7 +115,7 @@ def test_the_ticked_plans_are_requested(mount: Callable[..., Page]) -> None:
     page = mount(shown=False)
     put = page.get_by_role("button", name="Put side by side")
     assert put.is_disabled()
-    page.get_by_label("Put stock side by side with others").check()
+    page.get_by_label("Put the plan without choices side by side with others").check()
     assert put.is_disabled()
     tick = page.get_by_label("Put first side by side with others")
     tick.check()
@@ -149,7 +149,7 @@ def test_equal_statements_are_in_the_same_row_in_each_column(mount: Callable[...
         "el => getComputedStyle(el).backgroundColor"
     )
     page.get_by_label("Baseline").select_option("kept 1")
-    page.get_by_label("Put stock side by side with others").check()
+    page.get_by_label("Put the plan without choices side by side with others").check()
     page.get_by_label("File of the page").fill("other.html")
     page.get_by_role("button", name="Save as a page").click()
     assert page.evaluate("window.messages.at(-1)") == {"type": "write", "path": "other.html"}

@@ -126,7 +126,7 @@ def test_figures_are_not_cut_in_a_small_window(mount, width: int):
         ("ok", "measured"),
         ("4.8e-07", "largest error"),
         ("bitwise", "as Thunder's"),
-        ("proven", "equal to stock"),
+        ("proven", "same results"),
     ]
     figures.append({"key": "accuracy", "title": "Accuracy", "values": [{"text": a, "kind": b} for a, b in checked]})
     page = mount("figure_strip", {"figures": figures * 3}, width)

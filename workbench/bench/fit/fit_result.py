@@ -101,7 +101,7 @@ class NextChoice:
         if not self.peak_bytes:
             return "Keep the peak"
         size = human_bytes(abs(self.peak_bytes))
-        return f"{'Raise' if self.peak_bytes > 0 else 'Lower'} the peak by {size}"
+        return f"Give back {size}" if self.peak_bytes > 0 else f"Save {size} more"
 
     @property
     def effect(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.analysis.memory.peak_by_statement import OFFLOAD
 from workbench.bench.session.fit_request import CUTS, USING, WAITS
+from workbench.core.graph import operator_name
 from workbench.errors import Advice, PlanError
 from workbench.summary import human_bytes, human_seconds
 
@@ -38,7 +39,7 @@ def largest_at_peak(plan: Plan) -> Iterator[str]:
     """Yield a text for each of the largest values alive at the peak, except parameters and inputs."""
     made = [one for one in plan.alive_at_peak() if one["statement"] >= 0]
     for one in made[:_HELD]:
-        yield f"{human_bytes(one['bytes'])} {one['name'] or one['value']} {one['source']}".rstrip()
+        yield f"{human_bytes(one['bytes'])} {operator_name(one['name']) or one['value']} {one['source']}".rstrip()
 
 
 def peak_line(plan: Plan) -> str:
@@ -86,7 +87,8 @@ def peak_too_low(
     if limit_bytes < stock.baseline_bytes:
         message += f", because parameters and inputs alone take {human_bytes(stock.baseline_bytes)}"
         return Unmet(message, (1, least_bytes))
-    at = f" at {line}" if (line := peak_line(least)) else ""
+    # The line's number without its text, which is long.
+    at = f" at {line.partition('  ')[0]}" if (line := peak_line(least)) else ""
     message += f", reached{at}; the largest values there are {'; '.join(largest_at_peak(least))}"
     return Unmet(message, (1, least_bytes), advice=_advise_more_means(bench, stock, using))
 
@@ -101,6 +103,7 @@ def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> A
     return Advice(
         f"with {', '.join(others)} the peak may be lower: using={names!r}",
         f"with {', '.join(others)} the peak may be lower: --using {','.join(names)}",
+        f"Compare levers shows how far {' and '.join(others)} can lower it",
     )
 
 

@@ -34,7 +34,7 @@ def name_of_choices(choices: Mapping[str, str], search: str = "") -> str:
         parts += others
     elif others:
         parts.append(f"{len(others)} other choice{'s' * (len(others) > 1)}")
-    named = ", ".join(parts) or "stock"
+    named = ", ".join(parts) or "no choices"
     return f"{search}: {named}" if search else named
 
 

@@ -87,7 +87,7 @@ class ShownRuns:
         The measured figures of the stock plan are those of its latest finished run that is not `beside`.
         """
         if pinned is None:
-            return Baseline("stock", self._bench.stock_plan, self._stock_run(beside), interleaved="stock")
+            return Baseline("no choices", self._bench.stock_plan, self._stock_run(beside), interleaved="stock")
         choices = choices_of(pinned)
         try:
             plan = None if choices is None else self._bench.plan_with(choices)

@@ -40,7 +40,7 @@ class Baseline:
     Attributes
     ----------
     name : str
-        ``stock``, or ``pinned: `` and a run's name.
+        ``no choices``, or ``pinned: `` and a run's name.
     plan : Plan or None
         The baseline's plan. None if a pinned run's choices no longer fit the program. Then predictions are not
         compared.
@@ -388,11 +388,11 @@ def _count(plan: Plan, start: Plan, name: str, baseline_name: str) -> dict[str, 
 def _proof(plan: Plan) -> list[dict[str, Any]]:
     if plan.proof.fault:
         tip = proof_text(False, (), plan.proof.fault)
-        return [{"text": "not proven", "kind": "equal to stock, which is wrong", "tone": "bad", "tip": tip}]
+        return [{"text": "not proven", "kind": "without choices, it is wrong", "tone": "bad", "tip": tip}]
     if not plan.proof.proven:
-        return [{"text": proof_text(False, ()), "kind": "equal to stock"}]
+        return [{"text": proof_text(False, ()), "kind": "same results"}]
     tip = "\n".join([proof_text(True, plan.proof.rules), *map(str, plan.corrections)])
-    kind = "equal to stock, Thunder corrected" if plan.corrections else "equal to stock"
+    kind = "same results, Thunder corrected" if plan.corrections else "same results"
     return [{"text": "proven", "kind": kind, "tone": "good", "tip": tip}]
 
 

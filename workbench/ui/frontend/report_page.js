@@ -42,7 +42,7 @@ function tell() {
   if (!site) { place("about").replaceChildren(element("div", "Click an arc or a mark to see what could be chosen there.", "wb-muted")); return; }
   place("about").replaceChildren(element("strong", site.label), " ", element("code", site.id, "wb-muted"), " ", element("code", site.source, "wb-muted"), ...site.options.map((option) => {
     const why = site.illegal[option], state = option === site.choice ? "chosen" : why ? `refused: ${why}` : "legal", row = document.createElement("div");
-    row.append(element("code", option), " ", element("span", option === site.default ? `${state}, stock` : state, "wb-muted"));
+    row.append(element("code", option), " ", element("span", option === site.default ? `${state}, default` : state, "wb-muted"));
     return row;
   }));
 }

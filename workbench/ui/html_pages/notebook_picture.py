@@ -127,7 +127,7 @@ class Head:
         shown = [
             f"{sites[0].choice}: {sites[0].id}" + (f"  × {len(sites)}" if len(sites) > 1 else "") for sites in groups
         ]
-        heading = "Choices in force" if shown else "No choices: what stock executes"
+        heading = "Choices in force" if shown else "No choices"
         self._line(heading, "s b")
         for words in shown[:MOST_CHOICES]:
             self._line(words)

@@ -54,7 +54,7 @@ def bench_page(bench: Workbench, commands: Sequence[str]) -> str:
     if run is not None:
         measured = f"Measured figures are from the run {escape(run.name or run.run_dir.name)} with these choices."
     body = f"""
-<p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
+<p class="wb-muted">{escape(versions)}. Changes are against the program without choices.
 {measured}</p>
 {"".join(f'<p class="wb-muted">{escape(str(correction))}</p>' for correction in plan.corrections)}
 {"".join(f'<p class="wb-bad">{escape(warning)}</p>' for warning in plan.warnings)}
@@ -84,16 +84,16 @@ def saved_page(saved: SavedPlan) -> str:
     statements = graph.statements
     forward = int(((statements.parent < 0) & (statements.side != BACKWARD)).sum())
     chosen = [(site.id, site.choice, site.default, site.source) for site in sites if site.choice != site.default]
-    choices = '<p class="wb-muted">None: what stock executes.</p>'
+    choices = '<p class="wb-muted">None.</p>'
     body = f"""
-<p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
+<p class="wb-muted">{escape(versions)}. Changes are against the program without choices.
 A saved plan: nothing here is measured.</p>
 {"".join(f'<p class="wb-muted">{escape(correction)}</p>' for correction in document.get("corrections", ()))}
 {"".join(f'<p class="wb-bad">{escape(warning)}</p>' for warning in document["warnings"])}
 {_GRAPH}
 <h2>Memory</h2><div class="wb-curve">{memory_curves(peaks, forward=forward)}</div><div id="wb-alive"></div>
 <section hidden><div id="wb-compile"></div><div id="wb-timeline"></div></section>
-<h2>Choices</h2>{_table(("site", "choice", "stock", "source"), chosen) if chosen else choices}"""
+<h2>Choices</h2>{_table(("site", "choice", "default", "source"), chosen) if chosen else choices}"""
     data = {
         "strip": {"content": {"figures": document["view"]["figures"]}},
         "graph": _graph(saved_view.encode_graph(graph, sites)),
@@ -127,7 +127,7 @@ def _page(title: str, subtitle: str, body: str, widget_data: Mapping[str, Any]) 
 def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
     """Return the data of each widget, and the texts that the page shows for a selected site."""
     plan = bench.plan
-    stock = Baseline("stock", bench.stock_plan, interleaved="stock")
+    stock = Baseline("no choices", bench.stock_plan, interleaved="stock")
     view = saved_view.view_content(plan, bench.stock_plan, bench.machine)
     ids = _statement_ids(plan.graph, plan.sites)
     named = {
@@ -183,7 +183,7 @@ def _curves(bench: Workbench, run: Run | None) -> str:
     forward = int(((statements.parent < 0) & (statements.side != BACKWARD)).sum())
     curves = {"predicted": inside(bench.plan)}
     if bench.choices:
-        curves["stock, predicted"] = inside(bench.stock_plan)
+        curves["without choices"] = inside(bench.stock_plan)
     if run is not None and run.statement_peak_bytes:
         curves["measured, inside each statement"] = run.statement_peak_bytes
     return memory_curves(curves, forward=forward)
@@ -191,7 +191,7 @@ def _curves(bench: Workbench, run: Run | None) -> str:
 
 def _choices(bench: Workbench) -> str:
     if not bench.choices:
-        return '<p class="wb-muted">None: what stock executes.</p>'
+        return '<p class="wb-muted">None.</p>'
     sites = bench.plan.site_of
     rows = [
         (id, option, sites[id].default, "a setting of the lever" if sites[id].is_setting else sites[id].source)
@@ -199,7 +199,7 @@ def _choices(bench: Workbench) -> str:
         else (id, option, "", "the plan has no such site")
         for id, option in bench.choices.items()
     ]
-    return _table(("site", "choice", "stock", "source"), rows)
+    return _table(("site", "choice", "default", "source"), rows)
 
 
 def _runs(bench: Workbench) -> str:

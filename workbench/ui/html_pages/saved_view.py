@@ -35,7 +35,7 @@ def view_content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
     dict
         ``figures`` as `Strip` shows them, without figures that only a run measures; ``graph`` from `encode_graph`.
     """
-    against = Baseline("stock", stock)
+    against = Baseline("no choices", stock)
     shown = figures(plan, None, against, same_choices=True, machine=machine)
     for figure in shown:
         figure["values"] = [value for value in figure["values"] if value["text"] != UNKNOWN]

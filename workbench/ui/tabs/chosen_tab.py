@@ -53,7 +53,7 @@ def chosen_rows(
             "option": option,
             # The outcome in the plan, if it differs.
             "outcome": ", ".join(dict.fromkeys(site.outcome for site in sites if site.outcome not in ("", option))),
-            "by": "by hand" if hand else "by a search",
+            "by": "by hand" if hand else "automatically",
             "revert": {site.id: site.default for site in sites},
         }
         for (_, option, hand), sites in groups.items()

@@ -50,7 +50,7 @@ class ComparePanel:
 
     def plans(self) -> list[dict[str, str]]:
         """Return the plans for the page's list: the current plan, the stock plan, and the kept plans."""
-        listed = [{"key": NOW, "name": "the plan as it is now"}, {"key": STOCK, "name": "stock"}]
+        listed = [{"key": NOW, "name": "the plan as it is now"}, {"key": STOCK, "name": "the plan without choices"}]
         return [*listed, *({"key": key, "name": key} for key in self._kept)]
 
     def keep(self) -> str:

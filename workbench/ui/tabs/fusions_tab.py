@@ -100,7 +100,7 @@ class Fusions(Panel):
             done = weighing is self._weighing and weighing.state == "done" and self._told is not weighing
             self._told = weighing if done else self._told
         if done and (table := weighing.table) is not None:
-            head = f"{table.planned} plans weighed. The table shows the stock plan"
+            head = f"{table.planned} plans weighed. The table shows the plan without choices"
             self._say(f"{head}, and the {len(table)} plans that no other plan beats")
 
     def _show_cuts(self) -> None:

@@ -148,7 +148,7 @@ function render({ model, el }) {
     }));
     const here = rows.find((row) => row.key === active), turns = here?.turns.filter(({ count }) => count) ?? [];
     act.replaceChildren(h("span", { class: "wb-act-name", title: here?.label ?? "" }, "In ", h("code", {}, here?.label ?? "")),
-      ...turns.map(({ option, count }) => h("button", { title: "Undo takes all of it back", "data-preview": JSON.stringify({ key: here.key, option }), onclick: () => model.send({ type: "choose_in", key: here.key, option }) }, `${option === "stock" ? "as stock" : option} × ${count}`)),
+      ...turns.map(({ option, count }) => h("button", { title: "Undo takes all of it back", "data-preview": JSON.stringify({ key: here.key, option }), onclick: () => model.send({ type: "choose_in", key: here.key, option }) }, `${option === "stock" ? "back to the default" : option} × ${count}`)),
       turns.length ? "" : h("span", { class: "wb-muted" }, "nothing else can be chosen"));
     if (focus) /** @type {HTMLElement | null} */ (body.querySelector(`[data-key="${CSS.escape(active)}"]`))?.focus();
   }
