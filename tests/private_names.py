@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 NAMES = """
 from workbench.interop import torch_private
+from workbench.compiler.interop import thunder_api
 try:
-    import thunder
-    from workbench.compiler.interop import thunder_api
+    with thunder_api.SEAM.importing():
+        import thunder
 except Exception as error:
     thunder_api, reason = None, f"`{type(error).__name__}: {error}`"
 for api in (torch_private, thunder_api):

@@ -93,6 +93,7 @@ DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
         ("workbench.compiler.planner.plan", "workbench.summary"),
         ("workbench.levers.waits.order_search", "workbench.summary"),
     ),
+    "`python -m workbench.doctor` prints what the command line prints": (("workbench.doctor", "workbench.cli"),),
     "a config replays itself": (("workbench.core.config", "workbench.compiler.api"),),
     "a record is read without PyTorch, except for the accuracy of its tensors": (
         ("workbench.runs.process.record", "workbench.runs.measure.accuracy"),

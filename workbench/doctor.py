@@ -226,3 +226,14 @@ def _chromium() -> Check:
     named = os.environ.get(CHROMIUM_VARIABLE)
     found = next((path for name in ([named] if named else CHROMIUM_NAMES) if (path := shutil.which(name))), "")
     return Check("Chromium", bool(found), found, "" if found else "only the project's browser tests need it")
+
+
+def _main() -> None:
+    """Run `thunder-workbench doctor`; ``python -m workbench.doctor`` does the same."""
+    from workbench.cli import main
+
+    main(["doctor", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    _main()

@@ -113,6 +113,14 @@ def test_doctor_reports_the_environment(call: Call) -> None:
     assert {"name", "ok", "found", "note", "essential"} == document["checks"][0].keys()
 
 
+@pytest.mark.slow
+def test_doctor_can_be_run_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    assert json.loads(done.stdout)["checks"][0]["name"] == "Workbench", done.stderr
+
+
 @pytest.mark.parametrize(("required", "note"), [("==9.9.9", "9.9.9"), (">=9,<9.5", ">=9,<9.5")])
 def test_doctor_fails_if_an_essential_part_has_another_version(
     call: Call, monkeypatch: pytest.MonkeyPatch, required: str, note: str
