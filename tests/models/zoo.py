@@ -113,6 +113,16 @@ def _torchvision(name: str, side: int = 64, **config: Any) -> Callable[[], Parts
     return build
 
 
+def _efficientnet() -> Parts:
+    from torchvision.models.efficientnet import EfficientNet, MBConvConfig
+
+    shapes = ((1, 3, 1, 32, 16), (6, 3, 2, 16, 24), (6, 5, 2, 24, 40))
+    blocks = [MBConvConfig(*shape, 1) for shape in shapes]
+    module = EfficientNet(blocks, dropout=0.0, stochastic_depth_prob=0.0, num_classes=10, last_channel=64)
+    # With 32 pixels, batch norm would normalize few values, and eager PyTorch's gradients would have no correct digit.
+    return module, (torch.randn(2, 3, 64, 64),), {}
+
+
 def _resnet() -> Parts:
     from torchvision.models.resnet import BasicBlock, ResNet
 
@@ -328,8 +338,7 @@ _IMAGES: Kind = {
     "torchvision_vit": _vision_transformer,
     "mobilenet_v3": _torchvision("mobilenet_v3_small", 96, dropout=0.0),
     "shufflenet": _torchvision("shufflenet_v2_x0_5", 96),
-    # With 32 pixels, batch norm would normalize two values, and eager PyTorch's gradients would have no correct digit.
-    "efficientnet": _torchvision("efficientnet_b0", 96, dropout=0.0, stochastic_depth_prob=0.0),
+    "efficientnet": _efficientnet,
     "squeezenet": _torchvision("squeezenet1_1", 32, dropout=0.0),
     "poolformer": image_model(
         "PoolFormer",
