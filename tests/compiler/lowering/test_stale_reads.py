@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import workbench
+from workbench.compiler.lowering import functionalize
 
 type Op = Callable[[torch.Tensor], torch.Tensor | None]
 
@@ -148,6 +149,27 @@ def test_a_write_to_the_whole_result_of_an_operator_is_computed_out_of_place() -
 @pytest.mark.parametrize("name", cases(RIGHT))
 def test_right_gradients_give_no_warning(name: str) -> None:
     bench, off = opened(RIGHT[name])
+    assert off < 1e-5
+    assert bench.plan.warnings == ()
+
+
+@pytest.mark.parametrize("name", cases(RIGHT | WRONG))
+def test_hazards_known_from_operators_are_those_found_in_the_differentiated_trace(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, _ = opened((RIGHT | WRONG)[name])
+    monkeypatch.setattr(functionalize, "_known_hazards", lambda *_: None)
+    searched, _ = opened((RIGHT | WRONG)[name])
+    assert bench.plan.text() == searched.plan.text()
+
+
+@pytest.mark.parametrize("name", cases(["silu", "elu", "selu", "hardswish", "silu_then_relu"]))
+def test_no_differentiated_trace_is_searched_for_a_known_hazard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(trace: Any) -> set[str]:
+        raise AssertionError("the differentiated trace is searched")
+
+    monkeypatch.setattr(functionalize, "_overwriting_results", search)
+    bench, off = opened(WRONG[name])
     assert off < 1e-5
     assert bench.plan.warnings == ()
 

@@ -20,6 +20,7 @@ from workbench.analysis.equivalence.side_effects import stale_reads
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     Proxy,
+    ProxyTag,
     TensorProxy,
     TraceCtx,
     dce,
@@ -51,6 +52,9 @@ HARMLESS = frozenset(
 If only these operators write in place, the trace stays unchanged.
 """
 
+READS_ITS_INPUT = frozenset({"elu", "hardswish", "selu", "silu"})
+"""Operators that may write in place, and whose gradients in Thunder read the overwritten memory."""
+
 WRITTEN = "the forward of a torch.autograd.Function writes in place into its input, or a view of it"
 
 
@@ -72,9 +76,11 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
     groups = _private_copies(trace.bound_symbols, {proxy.name for proxy in arguments})
     if all(bsym.sym.name in HARMLESS for group in groups for bsym in group.values()):
         return trace
-    wrong = _overwriting_results(trace)
-    made = {name: {out.name for out in bsym.flat_proxy_outs} for group in groups for name, bsym in group.items()}
-    instead = {name for group in groups if any(made[name] & wrong for name in group) for name in group}
+    instead = _known_hazards(trace.bound_symbols, groups, {proxy.name for proxy in arguments if proxy.requires_grad})
+    if instead is None:
+        wrong = _overwriting_results(trace)
+        made = {name: {out.name for out in bsym.flat_proxy_outs} for group in groups for name, bsym in group.items()}
+        instead = {name for group in groups if any(made[name] & wrong for name in group) for name in group}
     if not instead:
         return trace
     changed = from_trace(trace)
@@ -82,6 +88,50 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
     changed.bound_symbols = list(_remove_copies(trace.bound_symbols, instead))
     changed.scopes = [changed.bound_symbols]
     return changed
+
+
+def _known_hazards(
+    bsyms: Sequence[BoundSymbol], groups: Iterable[dict[str, BoundSymbol]], differentiated: set[str]
+) -> set[str] | None:
+    """Find the copies that make gradients wrong, without a search in the differentiated trace, which is slow.
+
+    A group of copies is wrong if an operator of `READS_ITS_INPUT` overwrites a value that gets a gradient. It is not
+    wrong if only its own operators read the overwritten values, and these operators have no gradient or are `HARMLESS`.
+
+    Parameters
+    ----------
+    bsyms : sequence of BoundSymbol
+    groups : iterable of dict
+        Result of `_private_copies`.
+    differentiated : set of str
+        Names of the arguments that require gradients. The names of all values that get a gradient are added.
+
+    Returns
+    -------
+    set of str or None
+        Names of the results of the copies. None if the operators of any group do not show whether it is wrong.
+    """
+    readers: dict[str, list[BoundSymbol]] = {}
+    for bsym in bsyms:
+        read = [proxy.name for proxy in bsym.flat_proxy_args]
+        for name in read:
+            readers.setdefault(name, []).append(bsym)
+        if bsym.sym.id != "torch.detach" and not differentiated.isdisjoint(read):
+            outputs = bsym.flat_proxy_outs
+            differentiated.update(o.name for o in outputs if ProxyTag.DETACHED_AUTOGRAD_GRAPH not in o.tags)
+    found: set[str] = set()
+    for group in groups:
+        own = {id(bsym): bsym for bsym in group.values()}
+        made = {out.name for bsym in own.values() if bsym.sym.name in READS_ITS_INPUT for out in bsym.flat_proxy_outs}
+        if not differentiated.isdisjoint(made):
+            found.update(group)
+            continue
+        written = {leaf.args[1].name for leaf in _leaves(own.values()) if is_copy(leaf)}
+        apart = any(id(reader) not in own for name in written for reader in readers.get(name, ()))
+        risky = (bsym for bsym in own.values() if bsym.sym.name not in HARMLESS)
+        if apart or any(proxy.name in differentiated for bsym in risky for proxy in bsym.flat_proxy_args):
+            return None
+    return found
 
 
 def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
