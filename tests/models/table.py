@@ -39,7 +39,9 @@ from workbench.util.disk_cache import CAPTURES
 CHOICES = 10
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 LIMIT_S = 120
-"""Limit of a trial in CPU seconds. A trial that only waits is ended after ten times as many elapsed seconds."""
+"""Limit of a trial in CPU seconds."""
+_ELAPSED_S = 30 * LIMIT_S
+"""Elapsed seconds after which a trial is ended, because it may only wait. On a busy machine, a trial takes long."""
 _WITHIN = 0.01
 """Largest allowed difference between measured and predicted peak memory, as a share."""
 
@@ -154,7 +156,7 @@ def row_of_process(name: str, fusions: bool) -> dict[str, Any]:
         path = Path(folder) / "row.json"
         process = context.Process(target=_write_row, args=(name, path, fusions))
         process.start()
-        process.join(10 * LIMIT_S)
+        process.join(_ELAPSED_S)
         ended = process.exitcode is not None
         if not ended:
             process.kill()
@@ -162,8 +164,12 @@ def row_of_process(name: str, fusions: bool) -> dict[str, Any]:
         if ended and path.exists():
             found: dict[str, Any] = json.loads(path.read_text())
             return found
-    is_late = not ended or process.exitcode in (-signal.SIGXCPU, -signal.SIGKILL)
-    reason = f"no result after {LIMIT_S} CPU seconds" if is_late else f"its process ended with {process.exitcode}"
+    if not ended:
+        reason = f"no result after {_ELAPSED_S} elapsed seconds"
+    elif process.exitcode in (-signal.SIGXCPU, -signal.SIGKILL):
+        reason = f"no result after {LIMIT_S} CPU seconds"
+    else:
+        reason = f"its process ended with {process.exitcode}"
     return {**_empty_row(name), "reason": reason}
 
 
