@@ -397,8 +397,9 @@ def test_a_cached_region_has_the_inputs_and_outputs_of_thunders_region(
 ) -> None:
     finder, held = MemoizedPasses._region_finder, list[int]()
 
-    def checked(self: Any, trace: Any) -> Callable[[list[Any]], Any]:
-        region_of, theirs = finder(self, trace), functools.partial(Region, *utils.producers_and_consumers(trace))
+    def checked(self: Any, segments: Any) -> tuple[Callable[[list[Any]], Any], Any]:
+        (region_of, reads), bsyms = finder(self, segments), [bsym for segment in segments for bsym in segment.bsyms]
+        theirs = functools.partial(Region, *utils.producers_and_consumers(bsyms))
 
         def compared(group: list[Any]) -> Any:
             ours, stock = region_of(group), theirs(group)
@@ -407,7 +408,7 @@ def test_a_cached_region_has_the_inputs_and_outputs_of_thunders_region(
             held.append(len(group))
             return ours
 
-        return compared
+        return compared, reads
 
     monkeypatch.setattr(MemoizedPasses, "_region_finder", checked)
     bench = workbench.open(program, device="planned", executor="nvfuser", **settings)

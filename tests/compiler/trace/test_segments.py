@@ -65,7 +65,7 @@ def test_effects_of_a_segment_are_not_reused_if_its_inputs_share_memory_in_anoth
         for b in names
         if a < b and arguments[a].shape == arguments[b].shape and arguments[a].stride() == arguments[b].stride()
     )
-    segments, cache = SegmentTable().cut(trace.bound_symbols), FactsCache()
+    segments, cache = SegmentTable().cut(trace), FactsCache()
     for given in (arguments, {**arguments, other: arguments[one]}, arguments):
         expected = trace_facts(trace, cache=cache, arguments=given)
         found = trace_facts(trace, cache=cache, arguments=given, segments=segments)

@@ -30,6 +30,7 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
 )
 from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, names_in
+from workbench.compiler.trace.segments import Segment, attach, attached, changed
 
 
 def claim_operators(trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo | None) -> TraceCtx:
@@ -68,6 +69,12 @@ class _TracedStatement:
     """Intermediate values and outputs, in order of creation."""
 
 
+class _Prefixes:
+    """The prefixes of the new names of a segment; None before its first visit."""
+
+    found: list[str] | None = None
+
+
 class _ClaimWalk:
     """One pass over the statements of a trace."""
 
@@ -75,27 +82,77 @@ class _ClaimWalk:
         self._trace, self._executors, self._kept = trace, executors, memo
         self._new = from_trace(trace)
         self._instead: dict[str, tuple[Any, Any]] = {}
+        self._left: list[BoundSymbol] = []
+        self._made: list[tuple[str, str]] = []
+        """Prefix and name of each new value of the visited segment."""
 
     def new_trace(self) -> TraceCtx:
         """Return the trace in which each statement is replaced by the statements that its executor runs."""
-        left = list(reversed(self._trace.bound_symbols))
         with tracectx(self._new):
-            while left:
-                bsym = left.pop()
-                how, function = self._kept.get_or_make(
-                    ("executed", identity(bsym)), bsym, partial(self._executed_form, bsym)
-                )
-                if how == _KEPT:
-                    self._append(bsym)
-                elif how == _TRACED:
-                    self._take(bsym, self._traced_form(bsym, function))
-                else:
-                    if BoundSymbolTag.BACKWARD in bsym.tags:
-                        for sub in bsym.subsymbols:
-                            sub.tags.add(BoundSymbolTag.BACKWARD)
-                    left.extend(reversed(bsym.subsymbols))
+            segments = [self._segment(segment) for segment in attached(self._trace) or ()]
+            if not segments:
+                self._visit(self._trace.bound_symbols)
+                self._new.bound_symbols = self._left
+        if segments:
+            attach(self._new, segments)
         self._new.set_provenance(TraceProvenance("Transform for operator executor execution"))
         return self._new
+
+    def _segment(self, segment: Segment) -> Segment:
+        """Return the segment of the statements that executors run in place of a segment's statements.
+
+        The result depends on the replacements of the segment's inputs, and on the names of new values. These names are
+        the next free names. Only their prefixes depend on the segment alone.
+        """
+        if not segment.is_plain:
+            return self._visit_segment(segment)[0]
+        new = self._new
+        concerned = {name: self._instead[name] for name in self._instead.keys() & segment.names}
+        key = (identity(segment), frozenset([(name, identity(to)) for name, (_, to) in concerned.items()]))
+        alive = segment, concerned
+        prefixes: list[str] | None = self._kept.get_or_make(("prefixes", *key), alive, _Prefixes).found
+        if prefixes is None:
+            found = self._visit_segment(segment)
+            self._kept.get_or_make(("prefixes", *key), alive, _Prefixes).found = [prefix for prefix, _ in self._made]
+            names = tuple([name for _, name in self._made])
+            self._kept.get_or_make(("claimed", *key, names), alive, lambda: found)
+            return found[0]
+        counter = new.name_ctr
+        names = tuple([new.make_name(prefix=prefix) for prefix in prefixes])
+
+        def visit() -> tuple[Segment, dict[str, tuple[Any, Any]]]:
+            # Give the names back, because the visit takes them again.
+            new.names.difference_update(names)
+            new.name_ctr = counter
+            return self._visit_segment(segment)
+
+        made, instead = self._kept.get_or_make(("claimed", *key, names), alive, visit)
+        self._instead.update(instead)
+        return made
+
+    def _visit_segment(self, segment: Segment) -> tuple[Segment, dict[str, tuple[Any, Any]]]:
+        """Return the new segment, and the replacements of its names."""
+        self._left, self._made = [], []
+        self._visit(segment.bsyms)
+        instead = {name: self._instead[name] for name in self._instead.keys() & segment.names}
+        return changed(segment, self._left, self._kept.get_or_make), instead
+
+    def _visit(self, bsyms: Sequence[BoundSymbol]) -> None:
+        left = list(reversed(bsyms))
+        while left:
+            bsym = left.pop()
+            how, function = self._kept.get_or_make(
+                ("executed", identity(bsym)), bsym, partial(self._executed_form, bsym)
+            )
+            if how == _KEPT:
+                self._append(bsym)
+            elif how == _TRACED:
+                self._take(bsym, self._traced_form(bsym, function))
+            else:
+                if BoundSymbolTag.BACKWARD in bsym.tags:
+                    for sub in bsym.subsymbols:
+                        sub.tags.add(BoundSymbolTag.BACKWARD)
+                left.extend(reversed(bsym.subsymbols))
 
     def _executed_form(self, bsym: BoundSymbol) -> tuple[str, Any]:
         """Return how a statement is executed, and a function or None.
@@ -129,9 +186,8 @@ class _ClaimWalk:
             return first[0]
 
         known: _TracedStatement = self._kept.get_or_make(("traced", identity(bsym)), bsym, trace)
-        if first:
-            return known
-        names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
+        names = [each.name for each in known.made] if first else [new.make_name(prefix=p.prefix) for p in known.made]
+        self._made += [(proxy.prefix, name) for proxy, name in zip(known.made, names, strict=True)]
         if all(name == proxy.name for name, proxy in zip(names, known.made, strict=True)):
             return known
         # Rename the values to the names that Thunder's pass would use in this plan.
@@ -173,7 +229,7 @@ class _ClaimWalk:
             swap = {variableify(old): new for old, new in concerned}
             key = ("swapped", identity(bsym), ids(news))
             bsym = self._kept.get_or_make(key, (bsym, news), lambda: bsym.from_bsym_swap_proxies(swap))
-        self._new.bound_symbols.append(bsym)
+        self._left.append(bsym)
 
 
 _KEPT, _TRACED, _INSIDE = "kept", "traced", "inside"

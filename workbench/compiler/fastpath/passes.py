@@ -52,6 +52,7 @@ from workbench.compiler.trace.bsym_memo import (
     structure_of,
 )
 from workbench.compiler.trace.dead_code import is_kept, remove_noops
+from workbench.compiler.trace.segments import has_collections
 
 _OF_INPUTS = (
     "flat_args_and_spec",
@@ -166,14 +167,7 @@ _FEW = 8
 
 def has_none_of(bsym: Any, names: Set[str]) -> bool:
     """Return whether a statement, at any depth, contains neither a value in `names` nor a collection of values."""
-    return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).get_or_make(
-        "collections", lambda: _collects(bsym)
-    )
-
-
-def _collects(bsym: Any) -> bool:
-    held = any(isinstance(proxy, CollectionProxy) for proxy in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
-    return held or any(map(_collects, bsym.subsymbols))
+    return names.isdisjoint(names_in(bsym)) and not has_collections(bsym)
 
 
 def _renames_only(old: Any, new: Any) -> bool:
@@ -278,6 +272,21 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
     return _remove_duplicate_number_proxies(left)
 
 
+def without_dead(bsyms: Sequence[Any], needed_later: Set[str]) -> list[Any]:
+    """Return the statements that have an effect, without their dead subsymbols. Each name has one maker."""
+    needed, left = set(needed_later), []
+    for bsym in reversed(bsyms):
+        if needed.isdisjoint(made_names(bsym)) and not is_kept(bsym):
+            continue
+        if bsym.__dict__.get(CLEAN) is not bsym.subsymbols:
+            remove_noops(bsym)
+        needed.update(read_names(bsym))
+        if bsym.flat_outs:
+            left.append(bsym)
+    left.reverse()
+    return left
+
+
 def _produces_needed(bsym: Any, needed: Set[str], makers: Mapping[str, Any]) -> bool:
     found = (makers[name] for name in made_names(bsym) if name in needed)
     return any(maker is bsym or bool(maker == bsym) for maker in found)
@@ -319,9 +328,15 @@ def _replace_repeated_numbers(bsym: Any, again: Sequence[bool]) -> Any:
 def _del_last_used(
     bound_symbols: Sequence[Any], flattened_final_output: Sequence[Any], *, clear_mutable_collections: bool = False
 ) -> list[Any]:
-    handled = {out.name for out in flattened_final_output if isinstance(out, Proxy)}
+    used = {out.name for out in flattened_final_output if isinstance(out, Proxy)}
+    return with_deletions(bound_symbols, used, clear_mutable_collections=clear_mutable_collections)
+
+
+def with_deletions(bsyms: Sequence[Any], used_later: Set[str], *, clear_mutable_collections: bool = False) -> list[Any]:
+    """Return statements, with a deletion after the last use of each value that is not in `used_later`."""
+    handled = set(used_later)
     left: list[Any] = []
-    for bsym in reversed(bound_symbols):
+    for bsym in reversed(bsyms):
         if bsym.sym.id in region_utils.comment_symbols:
             left.append(bsym)
             continue

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -23,7 +24,6 @@ from workbench.compiler.fusion.fusion_passes import (
     MemoizedPasses,
     Parts,
     Regions,
-    fusion_number,
     known_structure,
     with_numbers,
 )
@@ -58,6 +58,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.bsym_memo import STRUCTURE, PlanMemo, Structure, identity, ids, made_names
 from workbench.compiler.trace.fingerprints import fusion_key
+from workbench.compiler.trace.segments import Segment, attach
 from workbench.compiler.trace.tags import differentiates, has_tag
 
 UNFUSED = frozenset(
@@ -442,7 +443,8 @@ def _cut_partition(
     control: ExecutorState, partitioned: TraceCtx, options: FusionOptions, report: RematReport
 ) -> TraceCtx:
     """Cut between the fusions of a partitioned trace, and return the new trace."""
-    return _define_once(rematerialize(partitioned, options.remat, report, control.regions.get_or_make))
+    once = control.regions.get_or_make
+    return _define_once(rematerialize(partitioned, options.remat, report, once), control.regions)
 
 
 def _make_callable(trace: TraceCtx, control: ExecutorState, numbers: Mapping[int, int] | None = None) -> TraceCtx:
@@ -453,15 +455,14 @@ def _make_callable(trace: TraceCtx, control: ExecutorState, numbers: Mapping[int
 
     `numbers` maps the number in a fusion's name to its number in the new trace. By default, numbers stay the same.
     """
-    done = from_trace(trace)
-    for bsym in trace.bound_symbols:
-        if bsym.sym.is_fusion:
-            number = fusion_number(bsym)
-            if numbers is not None:
-                number = numbers[number]
-            key = ("again", identity(bsym), number, *control.options.fusion_options)
-            bsym = control.regions.get_or_make(key, bsym, partial(_rebuild_fusion, bsym, number))
-        done.bound_symbols.append(bsym)
+    done, options = from_trace(trace), control.options.fusion_options
+
+    def again(bsym: BoundSymbol, number: int) -> BoundSymbol:
+        key = ("again", identity(bsym), number, *options)
+        found: BoundSymbol = control.regions.get_or_make(key, bsym, partial(_rebuild_fusion, bsym, number))
+        return found
+
+    control.regions.map_fusions(trace, done, ("again", *options), again, numbers)
     return done
 
 
@@ -472,7 +473,7 @@ def _rebuild_fusion(bsym: BoundSymbol, number: int) -> BoundSymbol:
     return made
 
 
-def _define_once(trace: TraceCtx) -> TraceCtx:
+def _define_once(trace: TraceCtx, regions: Regions) -> TraceCtx:
     """Return a trace in which only one statement defines each name, and no fusion has the same argument twice.
 
     Cuts can break both rules. A consumer that recomputes a statement computes all outputs of the statement, even if
@@ -481,10 +482,32 @@ def _define_once(trace: TraceCtx) -> TraceCtx:
     """
     done = from_trace(trace)
     made: set[str] = set()
-    for bsym in trace.bound_symbols:
-        done.bound_symbols.append(_define_fusion_once(bsym, made, done) if bsym.sym.is_fusion else bsym)
-        made.update(made_names(bsym))
+    left = []
+    for segment in regions.segments(trace):
+        before = frozenset(made.intersection(segment.made))
+        key = ("once in segment", identity(segment), before)
+        # New names of values depend on all names of the trace.
+        renames = segment.get_or_make("renames", partial(_renames_members, segment.bsyms))
+
+        def define(segment: Segment = segment) -> Segment:
+            known, bsyms = set(made), list[BoundSymbol]()
+            for bsym in segment.bsyms:
+                bsyms.append(_define_fusion_once(bsym, known, done) if bsym.sym.is_fusion else bsym)
+                known.update(made_names(bsym))
+            return regions.changed(segment, bsyms)
+
+        left.append(define() if renames else regions.get_or_make(key, segment, define))
+        made.update(segment.made)
+    attach(done, left)
     return done
+
+
+def _renames_members(bsyms: Sequence[BoundSymbol]) -> bool:
+    return any(
+        bsym.sym.is_fusion
+        and not {a.name for a in bsym.args}.isdisjoint(chain.from_iterable(map(made_names, bsym.subsymbols)))
+        for bsym in bsyms
+    )
 
 
 def _define_fusion_once(fusion: BoundSymbol, defined: Collection[str], trace: TraceCtx) -> BoundSymbol:
@@ -606,7 +629,7 @@ def _nvfuser_executor() -> Any:
             control = self.control
             start = time.perf_counter()
             partitioned, numbers = self._partitioned(trace)
-            control.partitioned = with_numbers(partitioned, numbers)
+            control.partitioned = with_numbers(partitioned, numbers, control.regions)
             control.report_stage("partition", start)
             options = control.begin(control.partitioned)
             cut = control.time_stage("remat", lambda: self._cut(partitioned, options))
@@ -680,7 +703,7 @@ def _nvfuser_executor() -> Any:
 
             def cut() -> tuple[TraceCtx, RematReport]:
                 done = _cut_partition(control, partitioned, options, report)
-                return dce(self.cse(control.regions.remove_casts(done))), report
+                return control.regions.without_dead(self.cse(control.regions.remove_casts(done))), report
 
             key = ("cut", options.fusion_options, options.remat.key)
             done, control.report = control.regions.run_or_reuse(key, partitioned, cut)

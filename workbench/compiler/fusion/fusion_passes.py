@@ -14,11 +14,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, count
+from operator import gt
 from types import SimpleNamespace
 from typing import Any
 
 from workbench.compiler.fastpath.passes import has_none_of
-from workbench.compiler.fusion.nvfuser_clone_hazards import find_hazardous_outputs
+from workbench.compiler.fastpath.segment_passes import remove_dead
+from workbench.compiler.fusion.nvfuser_clone_hazards import find_hazardous_outputs, has_clone
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     DTensorProxy,
@@ -26,7 +28,6 @@ from workbench.compiler.interop.thunder_api import (
     Region,
     TraceCtx,
     TraceProvenance,
-    dce,
     dead_code,
     dtypes,
     from_trace,
@@ -49,10 +50,12 @@ from workbench.compiler.trace.bsym_memo import (
     made_names,
     names_in,
     read_names,
+    shared_of,
     structure_of,
 )
 from workbench.compiler.trace.dead_code import clean
 from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
+from workbench.compiler.trace.segments import Segment, attach, attached, changed, cut, is_chosen, keep_attached
 
 
 def own_names(trace: TraceCtx) -> TraceCtx:
@@ -60,6 +63,7 @@ def own_names(trace: TraceCtx) -> TraceCtx:
     own = from_trace(trace)
     own.names = set(trace.names)
     own.bound_symbols = list(trace.bound_symbols)
+    keep_attached(trace, own)
     return own
 
 
@@ -103,6 +107,25 @@ class Regions:
         done, told = self._kept.get_or_make((*key, ids(statements), len(trace.names)), statements, run)
         return own_names(done), told
 
+    def segments(self, trace: TraceCtx) -> Sequence[Segment]:
+        """Return the segments of a trace; one segment if none are attached."""
+        return attached(trace) or [Segment(trace.bound_symbols)]
+
+    def cut(self, trace: TraceCtx, ends: Callable[[BoundSymbol], bool]) -> Sequence[Segment]:
+        """Return the segments of a trace; one segment without a memo. `ends` tells which statements end a segment."""
+        bsyms = trace.bound_symbols
+        if self._kept is None:
+            return [Segment(bsyms)]
+        return cut(bsyms, self._kept.get_or_make, [at for at, bsym in enumerate(bsyms, 1) if ends(bsym)])
+
+    def changed(self, segment: Segment, bsyms: Sequence[BoundSymbol]) -> Segment:
+        """Return the segment of the statements that a pass made of `segment`."""
+        return changed(segment, bsyms, self.get_or_make)
+
+    def without_dead(self, trace: TraceCtx) -> TraceCtx:
+        """Return the trace without dead code."""
+        return remove_dead(trace, self._kept)
+
     def number(self, bsyms: Sequence[BoundSymbol], default: int) -> int:
         """Return the number of a region: `default` without a memo, else a number that no other region has.
 
@@ -111,8 +134,7 @@ class Regions:
         """
         if self._kept is None:
             return default
-        numbers = self._kept.get_or_make("numbers of regions", None, count)
-        found: int = self._kept.get_or_make(("number", ids(bsyms)), tuple(bsyms), numbers.__next__)
+        found: int = self._kept.get_or_make(("number", ids(bsyms)), tuple(bsyms), self._kept.numbers.__next__)
         return found
 
     def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
@@ -147,37 +169,123 @@ class Regions:
         found: Structure = self._kept.get_or_make(key, inside, Structure)
         return found
 
+    def map_fusions(
+        self,
+        trace: TraceCtx,
+        done: TraceCtx,
+        key: Hashable,
+        change: Callable[[BoundSymbol, int], BoundSymbol],
+        numbers: Mapping[int, int] | None,
+    ) -> None:
+        """Give `done` the statements of `trace`, with each fusion replaced by the result of `change`.
+
+        `change` also gets the fusion's number in the new trace. `numbers` maps the number in a fusion's name to this
+        number; by default, numbers stay the same. `key` names the change and all else on which it depends.
+        """
+        left = []
+        for segment in self.segments(trace):
+            known = segment.get_or_make("fusion numbers", partial(_fusion_numbers, segment))
+            new = known if numbers is None else tuple([numbers[number] for number in known])
+
+            def run(segment: Segment = segment, new: Sequence[int] = new) -> Segment:
+                number = iter(new)
+                bsyms = [change(bsym, next(number)) if bsym.sym.is_fusion else bsym for bsym in segment.bsyms]
+                return self.changed(segment, bsyms)
+
+            made = self.get_or_make((key, identity(segment), new), segment, run) if known else segment
+            left.append(made)
+        attach(done, left)
+
     def remove_repeats(self, trace: TraceCtx) -> TraceCtx:
         """Remove common subexpressions inside and outside of fusions, as ``nvFuserExecutor.cse`` does."""
-        done = from_trace(trace)
         redundant = _Replacements(self.get_or_make)
         outside = _Outside(redundant)
-        for bsym in trace.bound_symbols:
-            left = self._remove_fusion_repeats(bsym, redundant) if bsym.sym.is_fusion else outside.remainder(bsym)
-            if left is not None:
-                done.bound_symbols.append(left)
-        returned = done.bound_symbols[-1].args
-        if redundant.concerns(done.bound_symbols[-1]):
-            returned = _map_proxies(returned, redundant)
-        done.bound_symbols[-1] = prims.python_return.bind(*returned, output=None)
+        left = [self._remove_segment_repeats(segment, redundant, outside) for segment in self.segments(trace)]
+        *before, end = left[-1].bsyms
+
+        def return_again() -> BoundSymbol:
+            returned = _map_proxies(end.args, redundant) if redundant.concerns(end) else end.args
+            again: BoundSymbol = prims.python_return.bind(*returned, output=None)
+            return again
+
+        key, alive = redundant.key_of(read_names(end))
+        bsym = self.get_or_make(("returned", identity(end), key), (end, alive), return_again)
+        left[-1] = self.changed(left[-1], (*before, bsym))
+        done = from_trace(trace)
+        attach(done, left)
         done.set_provenance(TraceProvenance("Nvfuser Common Subexpression Elimination"))
         return done
+
+    def _remove_segment_repeats(self, segment: Segment, redundant: _Replacements, outside: _Outside) -> Segment:
+        """Return the segment without common subexpressions.
+
+        The result depends on the replacements of the segment's values, and on what `outside` knows about its
+        statements. It is stored with all that was looked up in `outside`.
+        """
+        key, alive = redundant.key_of(segment.names)
+        stored: list[tuple[_Lookups, Segment, _Log]] = (
+            self.get_or_make(("repeats in segment", identity(segment), key), (segment, alive), list)
+            if segment.is_plain
+            else []
+        )
+        for lookups, left, log in stored:
+            if outside.has_same(lookups):
+                redundant.enter(log)
+                outside.enter(lookups)
+                return left
+        redundant.log, outside.lookups = [], {}
+        kept = []
+        for bsym in segment.bsyms:
+            stays = self._remove_fusion_repeats(bsym, redundant) if bsym.sym.is_fusion else outside.remainder(bsym)
+            if stays is not None:
+                kept.append(stays)
+        left = self.changed(segment, kept)
+        # The newest results come first. One is dropped, so that their number stays small.
+        stored[:] = [(outside.after(), left, tuple(redundant.log)), *stored[:3]]
+        return left
 
     def remove_casts(self, trace: TraceCtx) -> TraceCtx:
         """Remove redundant casts, as nvFuser's ``remove_redundant_casts`` does."""
         done = from_trace(trace)
         replaced = _Replacements(self.get_or_make)
         originals: dict[str, Any] = {}
-        for bsym in trace.bound_symbols:
-            if not bsym.sym.is_fusion:
-                _append_unless_cast(bsym, done.bound_symbols, replaced, originals)
-                continue
-            here = replaced.input_replacements(bsym)
-            left, more = self._run_on_fusion(bsym, "casts", here, _remove_fusion_casts)
-            replaced.add_all(more)
-            done.bound_symbols.append(left)
+        left = []
+        for segment in self.segments(trace):
+            before = {name: originals[name] for name in originals.keys() & segment.names}
+            key, alive = replaced.key_of(segment.names.union([value.name for value in before.values()]))
+            known = frozenset([(name, identity(value)) for name, value in before.items()])
+
+            def remove(segment: Segment = segment) -> tuple[Segment, _Log, dict[str, Any]]:
+                return self._remove_segment_casts(segment, replaced, originals)
+
+            made, log, after = (
+                self.get_or_make(("casts in segment", identity(segment), key, known), (segment, alive, before), remove)
+                if segment.is_plain
+                else remove()
+            )
+            replaced.enter(log)
+            originals.update(after)
+            left.append(made)
+        attach(done, left)
         done.set_provenance(TraceProvenance("Remove redundant casts"))
         return done
+
+    def _remove_segment_casts(
+        self, segment: Segment, replaced: _Replacements, originals: dict[str, Any]
+    ) -> tuple[Segment, _Log, dict[str, Any]]:
+        """Return the segment without redundant casts, the new replacements, and the originals of its values."""
+        replaced.log = []
+        bsyms: list[BoundSymbol] = []
+        for bsym in segment.bsyms:
+            if not bsym.sym.is_fusion:
+                _append_unless_cast(bsym, bsyms, replaced, originals)
+                continue
+            here = replaced.input_replacements(bsym)
+            made, more = self._run_on_fusion(bsym, "casts", here, _remove_fusion_casts)
+            replaced.add_all(more)
+            bsyms.append(made)
+        after = {name: originals[name] for name in segment.made if name in originals}
+        return self.changed(segment, bsyms), tuple(replaced.log), after
 
     def _remove_fusion_repeats(self, fusion: BoundSymbol, redundant: _Replacements) -> BoundSymbol:
         here = redundant.select(fusion)
@@ -314,46 +422,95 @@ class MemoizedPasses:
         numbers to Thunder's numbers, which count the fusions of the trace.
         """
         executor: Any = self
-        if any(bsym.sym.id is prims.PrimIDs.UNIFORM for bsym in trace.bound_symbols):
+        regions = self.control.regions
+        segments = regions.cut(trace, self._ends_segment)
+        if any(segment.get_or_make("uniform", partial(_has_uniform, segment)) for segment in segments):
             trace = replace_uniform(trace)
-        self._apart = find_hazardous_outputs(trace)
-        region_of = self._region_finder(trace)
-        fused, numbers = from_trace(trace), dict[int, int]()
+            segments = regions.cut(trace, self._ends_segment)
+        cloning = any(segment.get_or_make("clones", partial(_has_clones, segment)) for segment in segments)
+        self._apart = find_hazardous_outputs(trace) if cloning else frozenset()
         shapes_alone = get_compile_option(
             "nv_enable_shape_only_fusion",
             "Allow nvFuser to create Fusion with shape only operations. Defaults to False.",
         )
+        in_order = get_compile_option("fusion_type", "Choose the type of fusion to use") in (None, "consecutive")
+        made = list(chain.from_iterable([segment.made for segment in segments]))
+        if not in_order or len(set(made)) != len(made):
+            segments = regions.cut(trace, lambda _: False)
+        region_of, reads = self._region_finder(segments)
+        kinds = [segment.get_or_make("kinds", partial(_kinds_read, segment)) for segment in segments]
+        sharded = any(DTensorProxy in each for each in kinds)
         fusible = self._fusibility()
+        mergeable = self._mergeable(sharded, fusible)
 
         def is_region(group: list[BoundSymbol]) -> bool:
             return fusible(group) and (shapes_alone or not all(map(self._is_shape_op, group)))
 
-        for group in fuse_bound_symbols(trace, self._mergeable(trace, fusible)):
-            if not is_region(group) or not executor.get_fuel():
-                fused.bound_symbols.extend(group)
-                continue
-            number = self.control.regions.number(group, len(numbers))
-            fused.bound_symbols.append(executor.fuse(region_of(group), number))
-            numbers[number] = len(numbers)
-        return dce(self.cse(self.control.regions.remove_casts(fused))), numbers
+        def fuse(segment: Segment, first: int) -> tuple[Segment, list[int]]:
+            alone, left, numbers = from_trace(trace), list[BoundSymbol](), list[int]()
+            alone.bound_symbols = list(segment.bsyms)
+            for group in fuse_bound_symbols(alone, mergeable):
+                if not is_region(group) or not executor.get_fuel():
+                    left.extend(group)
+                    continue
+                numbers.append(regions.number(group, first + len(numbers)))
+                left.append(executor.fuse(region_of(group), numbers[-1]))
+            return regions.changed(segment, left), numbers
 
-    def _region_finder(self, trace: TraceCtx) -> Callable[[list[BoundSymbol]], Any]:
-        """Return a function that makes Thunder's `Region` of a group of statements.
+        fused, numbers = list[Segment](), list[int]()
+        options = shapes_alone, sharded, self.control.options.fusion_options
+        for segment in segments:
+            # Values that the rest of the trace reads are outputs of their fusions.
+            outside = tuple(
+                map(
+                    gt,
+                    map(reads.__getitem__, segment.made),
+                    segment.get_or_make("reads", partial(_made_reads, segment)),
+                )
+            )
+            apart = self._apart.intersection(segment.made)
+            made_of, more = self._get_or_make(
+                ("fused segment", identity(self), identity(segment), outside, apart, options),
+                (self, segment),
+                partial(fuse, segment, len(numbers)),
+            )
+            fused.append(made_of)
+            numbers += more
+        done = from_trace(trace)
+        attach(done, fused)
+        cleaned = regions.without_dead(self.cse(regions.remove_casts(done)))
+        return cleaned, {number: at for at, number in enumerate(numbers)}
+
+    def _ends_segment(self, bsym: BoundSymbol) -> bool:
+        """Return whether a statement ends a segment. No fusion contains such a statement."""
+        known = shared_of(bsym)
+        found: bool | None = known.get(_ENDS)
+        if found is None:
+            found = known[_ENDS] = is_chosen(bsym, ENDS) and not self.can_fuse(bsym)
+        return found
+
+    def _region_finder(
+        self, segments: Sequence[Segment]
+    ) -> tuple[Callable[[list[BoundSymbol]], Any], Mapping[str, int]]:
+        """Return a function that makes Thunder's `Region` of a group of statements; and how often each value is read.
 
         If each name has one maker, only the outputs depend on statements outside of the group: a value is an output if
         the trace reads it more often than the group does. All other facts are cached with the group.
         """
-        made = list(chain.from_iterable(map(made_names, trace.bound_symbols)))
+        reads = Counter[str]()
+        for segment in segments:
+            reads.update(segment.get_or_make("counted", partial(_counted_reads, segment.bsyms)))
+        made = list(chain.from_iterable([segment.made for segment in segments]))
         if len(set(made)) != len(made):
-            return partial(Region, *utils.producers_and_consumers(trace))
-        reads = _count_reads(trace.bound_symbols)
+            bsyms = [bsym for segment in segments for bsym in segment.bsyms]
+            return partial(Region, *utils.producers_and_consumers(bsyms)), reads
 
         def region_of(group: list[BoundSymbol]) -> Any:
             inputs, values = self._get_or_make(("region", ids(group)), tuple(group), lambda: _region_values(group))
             outputs = [variable for name, variable, inside in values if reads[name] > inside]
             return SimpleNamespace(inputs=inputs, outputs=outputs, bound_symbols=group)
 
-        return region_of
+        return region_of, reads
 
     def _fusibility(self) -> Callable[[list[BoundSymbol]], bool]:
         """Return a function that decides whether a group may be a fusion."""
@@ -372,13 +529,11 @@ class MemoizedPasses:
 
         return fusible
 
-    def _mergeable(self, trace: TraceCtx, fusible: Callable[[list[BoundSymbol]], bool]) -> Callable[[Any, Any], bool]:
+    def _mergeable(self, sharded: bool, fusible: Callable[[list[BoundSymbol]], bool]) -> Callable[[Any, Any], bool]:
         """Return a function that decides whether two groups may be in one fusion.
 
-        No fusion mixes sharded tensors with other tensors.
+        No fusion mixes sharded tensors with other tensors. `sharded` says whether the trace has sharded tensors.
         """
-        kinds = set(map(type, chain.from_iterable([bsym.flat_proxy_args for bsym in trace.bound_symbols])))
-        sharded = DTensorProxy in kinds
 
         def mergeable(a: Any, b: Any) -> bool:
             if not (fusible(a.group_bsyms) and (a is b or fusible(b.group_bsyms))):
@@ -419,12 +574,36 @@ class MemoizedPasses:
         return self.control.regions.get_or_make(key, alive, make)
 
 
-def _count_reads(bsyms: Iterable[BoundSymbol]) -> Counter[str]:
-    """Map the name of each value to the number of times that statements read the value."""
+ENDS = 5
+"""One in `ENDS` of the statements that cannot be fused ends a segment, so that a segment has about 80 statements."""
+
+_ENDS = "ends a segment"
+
+
+def _has_uniform(segment: Segment) -> bool:
+    return any(bsym.sym.id is prims.PrimIDs.UNIFORM for bsym in segment.bsyms)
+
+
+def _has_clones(segment: Segment) -> bool:
+    return any(map(has_clone, segment.bsyms))
+
+
+def _kinds_read(segment: Segment) -> frozenset[type]:
+    return frozenset(map(type, chain.from_iterable([bsym.flat_proxy_args for bsym in segment.bsyms])))
+
+
+def _counted_reads(bsyms: Iterable[BoundSymbol]) -> tuple[str, ...]:
+    """Return the names of the values that statements read, in order, with repetitions."""
     reading = [
         b for b in bsyms if b.sym.id is not prims.PrimIDs.COMMENT and b.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL
     ]
-    return Counter(chain.from_iterable(map(read_names, reading)))
+    return tuple(chain.from_iterable(map(read_names, reading)))
+
+
+def _made_reads(segment: Segment) -> tuple[int, ...]:
+    """Return how often the statements of a segment read each of the names that the segment makes."""
+    inside = Counter(_counted_reads(segment.bsyms))
+    return tuple([inside[name] for name in segment.made])
 
 
 def _region_values(group: Sequence[BoundSymbol]) -> tuple[tuple[Any, ...], tuple[tuple[str, Any, int], ...]]:
@@ -435,7 +614,7 @@ def _region_values(group: Sequence[BoundSymbol]) -> tuple[tuple[Any, ...], tuple
     order = {name: at for at, name in enumerate(dict.fromkeys(chain.from_iterable(map(names_in, group))))}
     made = {out.name: out for bsym in group for out in bsym.flat_proxy_outs}
     read = {arg.name: arg for bsym in reversed(group) for arg in reversed(bsym.flat_proxy_args)}
-    inside = _count_reads(group)
+    inside = Counter(_counted_reads(group))
     inputs = [variableify(read[name]) for name in sorted(inside.keys() - made.keys(), key=order.__getitem__)]
     values = [(name, variableify(made[name]), inside[name]) for name in sorted(made, key=order.__getitem__)]
     return tuple(inputs), tuple(values)
@@ -446,17 +625,26 @@ def fusion_number(fusion: BoundSymbol) -> int:
     return int(re.sub(r".*\D", "", fusion.sym.name))
 
 
-def with_numbers(trace: TraceCtx, numbers: Mapping[int, int]) -> TraceCtx:
+def with_numbers(trace: TraceCtx, numbers: Mapping[int, int], regions: Regions) -> TraceCtx:
     """Return a trace with other numbers in the names of its fusions. These fusions cannot be called."""
     done = own_names(trace)
-    for at, bsym in enumerate(done.bound_symbols):
-        if bsym.sym.is_fusion and numbers[number := fusion_number(bsym)] != number:
-            name = bsym.sym.name.removesuffix(str(number))
-            symbol = dataclasses.replace(bsym.sym, name=f"{name}{numbers[number]}")
-            renamed = done.bound_symbols[at] = object.__new__(BoundSymbol)
-            renamed.__dict__ = bsym.__dict__ | {"sym": symbol, "_call_ctx": None}
-            renamed.__dict__.pop(SHARED, None)  # contains the name
+    regions.map_fusions(trace, done, "numbered", _with_number, numbers)
     return done
+
+
+def _with_number(bsym: BoundSymbol, number: int) -> BoundSymbol:
+    if fusion_number(bsym) == number:
+        return bsym
+    name = bsym.sym.name.removesuffix(str(fusion_number(bsym)))
+    renamed: BoundSymbol = object.__new__(BoundSymbol)
+    symbol = dataclasses.replace(bsym.sym, name=f"{name}{number}")
+    renamed.__dict__ = bsym.__dict__ | {"sym": symbol, "_call_ctx": None}
+    renamed.__dict__.pop(SHARED, None)  # contains the name
+    return renamed
+
+
+def _fusion_numbers(segment: Segment) -> tuple[int, ...]:
+    return tuple([fusion_number(bsym) for bsym in segment.bsyms if bsym.sym.is_fusion])
 
 
 _LEFT = "_workbench_left"
@@ -525,6 +713,10 @@ def _remove_fusion_casts(
     return fusion.from_bsym(subsymbols=members, output=list(_distinct(output))), more
 
 
+type _Log = Sequence[tuple[Any, Any]]
+"""Variables and their replacements, in the order in which they were added."""
+
+
 class _Replacements(dict[Any, Any]):
     """Maps variables to their replacements, with a quick test whether a statement reads a replaced variable."""
 
@@ -533,10 +725,30 @@ class _Replacements(dict[Any, Any]):
         self._by_name: dict[str, Any] = {}
         self._names = self._by_name.keys()
         self._get_or_make = get_or_make
+        self.log: list[tuple[Any, Any]] = []
+        """Variables and replacements that were added, in order."""
 
     def __setitem__(self, variable: Any, instead: Any) -> None:
         super().__setitem__(variable, instead)
         self._by_name[variable.proxy.name] = instead
+        self.log.append((variable, instead))
+
+    def enter(self, log: _Log) -> None:
+        """Add the replacements of a log."""
+        for variable, instead in log:
+            self[variable] = instead
+
+    def key_of(self, names: Iterable[str]) -> tuple[frozenset[tuple[str, int]], list[Any]]:
+        """Return a key of the replacements of `names`, and of the replacements of these replacements.
+
+        Also return the replacements, which must stay alive while the key is used.
+        """
+        found: dict[str, Any] = {}
+        for name in self._names & names if self._by_name else ():
+            while name not in found and name in self._by_name:
+                found[name] = self._by_name[name]
+                name = found[name].name
+        return frozenset([(name, identity(instead)) for name, instead in found.items()]), list(found.values())
 
     def add_all(self, more: Mapping[Any, Any]) -> None:
         """Add replacements. The method `update` of a dict would not call `__setitem__`."""
@@ -610,6 +822,27 @@ def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
     return (value, wanted) if floats and dtypes.is_float_dtype(wanted) else (None, None)
 
 
+class _Seen:
+    """The statements outside of fusions that have one symbol and read the same values. An object is never changed.
+
+    Attributes
+    ----------
+    first : (BoundSymbol, BoundSymbol) or None
+        The only such statement, with replaced inputs and as it was; None if there are several.
+    known : dict
+        Maps the computation of each further statement to the statement.
+    """
+
+    __slots__ = ("first", "known")
+
+    def __init__(self, first: tuple[BoundSymbol, BoundSymbol] | None, known: dict[Any, BoundSymbol]) -> None:
+        self.first, self.known = first, known
+
+
+type _Lookups = Mapping[Hashable, tuple[_Seen | None, _Seen | None]]
+"""Maps each key that was looked up in `_Outside` to what was known before and after."""
+
+
 class _Outside:
     """Finds repeated statements outside of fusions. Only statements that read the same values are compared.
 
@@ -621,8 +854,21 @@ class _Outside:
 
     def __init__(self, redundant: _Replacements) -> None:
         self._redundant = redundant
-        self._known: dict[Any, BoundSymbol] = {}
-        self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
+        self._seen: dict[Hashable, _Seen] = {}
+        self.lookups: dict[Hashable, _Seen | None] = {}
+        """What was known before about each key that was looked up."""
+
+    def has_same(self, lookups: _Lookups) -> bool:
+        """Return whether what is known is what was known before `lookups`."""
+        return all(self._seen.get(key) is before for key, (before, _) in lookups.items())
+
+    def enter(self, lookups: _Lookups) -> None:
+        """Add what was known after `lookups`."""
+        self._seen.update([(key, after) for key, (_, after) in lookups.items() if after is not None])
+
+    def after(self) -> _Lookups:
+        """Return `lookups`, each with what is known now."""
+        return {key: (before, self._seen.get(key)) for key, before in self.lookups.items()}
 
     def remainder(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """Return the statement with replaced inputs, or None if it repeats an earlier statement."""
@@ -630,19 +876,24 @@ class _Outside:
             return bsym
         made = self._redundant.swap_inputs(bsym)
         key = bsym.sym.name, frozenset(read_names(made))
-        if key not in self._alone:
-            self._alone[key] = made, bsym
+        seen = self._seen.get(key)
+        self.lookups.setdefault(key, seen)
+        if seen is None:
+            self._seen[key] = _Seen((made, bsym), {})
             return made
         # Thunder's pass would merge two equal draws, except draws of `uniform`.
         if draws_inside(bsym):
             return made
-        first, self._alone[key] = self._alone[key], None
-        if first is not None and draws_inside(first[1]):
-            self._alone[key] = made, bsym
+        if seen.first is not None and draws_inside(seen.first[1]):
+            self._seen[key] = _Seen((made, bsym), seen.known)
             return made
-        if first is not None and first[1].sym.id != prims.PrimIDs.GET_GRAD:
-            self._known[first[0].rhs] = first[1]
-        return None if dead_code.cse_single_bsym(self._redundant, self._known, made) is None else made
+        known = dict(seen.known)
+        if seen.first is not None and seen.first[1].sym.id != prims.PrimIDs.GET_GRAD:
+            known[seen.first[0].rhs] = seen.first[1]
+        stays = dead_code.cse_single_bsym(self._redundant, known, made) is not None
+        if seen.first is not None or len(known) != len(seen.known):
+            self._seen[key] = _Seen(None, known)
+        return made if stays else None
 
 
 class _StatementsByComputation(dict[Any, BoundSymbol]):

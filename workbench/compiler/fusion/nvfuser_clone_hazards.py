@@ -24,7 +24,7 @@ class _EqualNames:
             self._of[second] = first
 
 
-def _has_clone(bsym: BoundSymbol) -> bool:
+def has_clone(bsym: BoundSymbol) -> bool:
     """Return whether a statement or one of its subsymbols is a clone. The answer is cached in the structure."""
     return bool(structure_of(bsym).get_or_make("clones", lambda: any(map(_is_clone, leaves([bsym])))))
 
@@ -45,7 +45,7 @@ def find_hazardous_outputs(trace: TraceCtx) -> frozenset[str]:
     trace : TraceCtx
         Trace before fusion.
     """
-    if not any(map(_has_clone, trace.bound_symbols)):
+    if not any(map(has_clone, trace.bound_symbols)):
         return frozenset()
     memories, cloned = _EqualNames(), _EqualNames()
     clones: list[tuple[int, str, tuple[str, ...]]] = []

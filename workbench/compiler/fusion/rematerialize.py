@@ -36,6 +36,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, read_names
 from workbench.compiler.trace.copy_sets import MemoryWrites, count_copies_and_fences, is_copy, leaves
+from workbench.compiler.trace.segments import attach_again
 
 STOCK_ARGUMENT_WEIGHT = 0.5
 """Weight that Thunder gives to an argument of the producer. It is half the normal weight, because the argument is
@@ -548,7 +549,8 @@ def _rematerialize(trace: TraceCtx, options: RematOptions, report: RematReport, 
         fusions.update(zip(reading, consumers, strict=True))
         report.ties.update(ties)
     done = from_trace(trace)
-    done.bound_symbols = [fusions[i].statement if i in fusions else bsym for i, bsym in enumerate(trace.bound_symbols)]
+    bsyms = [fusions[i].statement if i in fusions else bsym for i, bsym in enumerate(trace.bound_symbols)]
+    attach_again(trace, done, bsyms, once)
     done.set_provenance(TraceProvenance("Rematerialization"))
     return done
 

@@ -611,9 +611,7 @@ def read_execution(
     """Return the graph of the execution traces, forward before backward. The graph shows where each value is freed."""
     segments = context.cache.segments
     segments.begin()
-    first = trace_facts(
-        forward, cache=context.cache, arguments=context.arguments, segments=segments.cut(forward.bound_symbols)
-    )
+    first = trace_facts(forward, cache=context.cache, arguments=context.arguments, segments=segments.cut(forward))
     builder = _Builder(context.random)
     for proxy in _arguments(forward):
         builder.value(proxy, ValueFlag.ARGUMENT)
@@ -627,7 +625,7 @@ def read_execution(
     else:
         _mark(builder, returned[0]["output"], ValueFlag.OUTPUT)
         _mark(builder, returned[1][0], ValueFlag.SAVED)
-        cut = segments.cut(backward.bound_symbols)
+        cut = segments.cut(backward)
         found = trace_facts(backward, cache=context.cache, earlier=first, segments=cut)
         for proxy in backward.args[1]:
             if isinstance(proxy, TensorProxy):

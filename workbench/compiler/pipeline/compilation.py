@@ -23,6 +23,7 @@ import torch
 import workbench
 from workbench.analysis.equivalence.prove import Proof, fault, prove
 from workbench.compiler.fastpath.final_claim import claim_operators
+from workbench.compiler.fastpath.segment_passes import delete_last_used
 from workbench.compiler.fastpath.split import split
 from workbench.compiler.frontend import fake_process_group as parallel
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
@@ -41,7 +42,6 @@ from workbench.compiler.interop.thunder_api import (
     TraceTag,
     Transform,
     compile_data,
-    del_last_used,
     get_always_executors,
     unwrap_return_value,
 )
@@ -464,9 +464,9 @@ def execution_traces(hooks: Hooks, context: LeverContext) -> Executed:
     forward, backward = trace, None
     if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
         forward, backward = split(trace, hooks.control.kept)
-    forward = del_last_used(forward)
+    forward = delete_last_used(forward, hooks.control.kept)
     if backward is not None:
-        backward = del_last_used(backward, clear_mutable_collections=True)
+        backward = delete_last_used(backward, hooks.control.kept, clear=True)
     traces.append(("split, and values freed", tuple(t for t in (forward, backward) if t is not None)))
     hooks.mark("split")
     forward = hooks.after_split(forward)

@@ -6,7 +6,7 @@ Successive plans share the caches, because a choice leaves most statements uncha
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 identity: Callable[[object], int] = object.__hash__
@@ -33,6 +33,8 @@ class PlanMemo:
         self._known: dict[Hashable, tuple[Any, Any]] = {}
         self._older: dict[Hashable, tuple[Any, Any]] = {}
         self._plans = 0
+        self.numbers = count()
+        """Numbers that are given once."""
 
     def begin(self) -> None:
         """Begin the next plan."""

@@ -9,15 +9,31 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
+from operator import is_
 from typing import Any
 
-from workbench.compiler.trace.bsym_memo import PlanMemo, ids, made_names, shared_of
+from workbench.compiler.interop.thunder_api import CollectionProxy, NumberProxy, TraceCtx
+from workbench.compiler.trace.bsym_memo import (
+    PlanMemo,
+    ids,
+    made_names,
+    names_in,
+    read_names,
+    shared_of,
+    structure_of,
+)
 
 LENGTH = 32
 """Mean number of statements that make values, in a segment."""
 
+MOST_RESULTS = 16
+"""Largest number of results that a segment stores. The oldest result is dropped first."""
+
 _LAST = "last of its segment"
+_ATTACHED = "_workbench_segments"
+"""Attribute in which a trace stores the result of `attach`."""
 
 
 class Segment:
@@ -28,8 +44,6 @@ class Segment:
     bsyms : tuple of BoundSymbol
     """
 
-    __slots__ = ("_known", "bsyms")
-
     def __init__(self, bsyms: Sequence[Any]) -> None:
         self.bsyms = tuple(bsyms)
         self._known: dict[Hashable, Any] = {}
@@ -37,12 +51,108 @@ class Segment:
     def get_or_make(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return the stored result for `key`. For a new key, call `make` and store its result."""
         if key not in self._known:
+            if len(self._known) >= MOST_RESULTS:
+                del self._known[next(iter(self._known))]
             self._known[key] = make()
         return self._known[key]
 
     def get(self, key: Hashable) -> Any:
         """Return the stored result for a key, or None."""
         return self._known.get(key)
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """Names of the inputs of the statements, in order, with repetitions."""
+        return tuple(chain.from_iterable(map(read_names, self.bsyms)))
+
+    @cached_property
+    def made(self) -> tuple[str, ...]:
+        """Names of the outputs of the statements, in order, with repetitions."""
+        return tuple(chain.from_iterable(map(made_names, self.bsyms)))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All names in the statements, at any depth."""
+        return frozenset(chain.from_iterable(map(names_in, self.bsyms)))
+
+    @cached_property
+    def makes_numbers(self) -> bool:
+        """Whether a statement outputs a number. Several statements may make the same number."""
+        kinds = set(map(type, chain.from_iterable([bsym.flat_outs for bsym in self.bsyms])))
+        return any(issubclass(kind, NumberProxy) for kind in kinds)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether no statement reads or makes a collection, at any depth. A collection's contents may change."""
+        return not any(map(has_collections, self.bsyms))
+
+
+def has_collections(bsym: Any) -> bool:
+    """Return whether a statement, at any depth, reads or makes a collection of values."""
+    return bool(structure_of(bsym).get_or_make("collections", lambda: _collects(bsym)))
+
+
+def _collects(bsym: Any) -> bool:
+    held = any(isinstance(proxy, CollectionProxy) for proxy in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
+    return held or any(map(_collects, bsym.subsymbols))
+
+
+def attach(trace: TraceCtx, segments: Sequence[Segment]) -> None:
+    """Make the statements of a trace those of `segments`, and store the segments for the next pass."""
+    trace.bound_symbols = list(chain.from_iterable([segment.bsyms for segment in segments]))
+    trace.__dict__[_ATTACHED] = segments
+
+
+def attached(trace: TraceCtx) -> Sequence[Segment] | None:
+    """Return the segments of `attach`; None if there are none, or if the trace has other statements since."""
+    segments: Sequence[Segment] | None = trace.__dict__.get(_ATTACHED)
+    if segments is None:
+        return None
+    bsyms = list(chain.from_iterable([segment.bsyms for segment in segments]))
+    same = len(bsyms) == len(trace.bound_symbols) and all(map(is_, bsyms, trace.bound_symbols))
+    return segments if same else None
+
+
+def keep_attached(trace: TraceCtx, copy: TraceCtx) -> None:
+    """Store the segments of a trace also for a copy with the same statements."""
+    if _ATTACHED in trace.__dict__:
+        copy.__dict__[_ATTACHED] = trace.__dict__[_ATTACHED]
+
+
+type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]
+"""Signature of `PlanMemo.get_or_make`."""
+
+
+def segment_of(bsyms: Sequence[Any], once: Once) -> Segment:
+    """Return the segment of statements. The same statements always have the same segment."""
+    inside = tuple(bsyms)
+    found: Segment = once(("segment", *ids(inside)), inside, partial(Segment, inside))
+    return found
+
+
+def changed(segment: Segment, bsyms: Sequence[Any], once: Once) -> Segment:
+    """Return the segment of `bsyms`, which a pass made of `segment`; `segment` itself if it changed nothing."""
+    same = len(bsyms) == len(segment.bsyms) and all(map(is_, bsyms, segment.bsyms))
+    return segment if same else segment_of(bsyms, once)
+
+
+def attach_again(trace: TraceCtx, done: TraceCtx, bsyms: Sequence[Any], once: Once) -> None:
+    """Make `bsyms` the statements of `done`, one for each statement of `trace`, in segments of the same lengths."""
+    left, begin = [], 0
+    for segment in attached(trace) or (Segment(trace.bound_symbols),):
+        left.append(changed(segment, bsyms[begin : begin + len(segment.bsyms)], once))
+        begin += len(segment.bsyms)
+    attach(done, left)
+
+
+def cut(bsyms: Sequence[Any], once: Once, ends: Sequence[int]) -> list[Segment]:
+    """Return the segments of a trace. Each of `ends` is the number of statements up to the end of a segment."""
+    begin, found = 0, []
+    for end in (*ends, len(bsyms)):
+        if end > begin:
+            found.append(segment_of(bsyms[begin:end], once))
+        begin = end
+    return found
 
 
 class SegmentTable:
@@ -55,22 +165,24 @@ class SegmentTable:
         """Begin the next plan."""
         self._memo.begin()
 
-    def cut(self, bsyms: Sequence[Any]) -> list[Segment]:
+    def cut(self, trace: TraceCtx) -> Sequence[Segment]:
         """Return the segments of a trace. Segments that an earlier plan also has are the same objects."""
-        numbers, begin, found = ids(bsyms), 0, []
-        ends = [at for at, bsym in enumerate(bsyms, 1) if _is_last(bsym)]
-        for end in (*ends, len(bsyms)):
-            if end > begin:
-                inside = bsyms[begin:end]
-                found.append(self._memo.get_or_make(numbers[begin:end], inside, partial(Segment, inside)))
-            begin = end
-        return found
+        known = attached(trace)
+        if known is not None:
+            return known
+        bsyms = trace.bound_symbols
+        return cut(bsyms, self._memo.get_or_make, [at for at, bsym in enumerate(bsyms, 1) if _is_last(bsym)])
 
 
 def _is_last(bsym: Any) -> bool:
     known = shared_of(bsym)
     found: bool | None = known.get(_LAST)
     if found is None:
-        names = made_names(bsym)
-        found = known[_LAST] = bool(names) and zlib.crc32(names[0].encode()) % LENGTH == 0
+        found = known[_LAST] = is_chosen(bsym, LENGTH)
     return found
+
+
+def is_chosen(bsym: Any, share: int) -> bool:
+    """Return whether a statement is one of the `share`-th part of statements that is chosen by name."""
+    names = made_names(bsym)
+    return bool(names) and zlib.crc32(names[0].encode()) % share == 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
 
 from workbench.analysis.equivalence.prove import Proof
 from workbench.compiler.interop.thunder_api import TraceCtx, prims
 from workbench.compiler.trace.bsym_memo import made_names, read_names, shared_of
+from workbench.compiler.trace.segments import Segment, attached
 from workbench.core.graph import Graph
 from workbench.errors import PlanError
 
@@ -44,7 +48,60 @@ def validate_order(graph: Graph) -> None:
         raise PlanError(f"{side}: {statements.name[row]} reads {values.name[value]}, which nothing before it defines")
 
 
+class _Names(NamedTuple):
+    """The names of a segment.
+
+    `needed` are read before the segment defines them, `read` are all that are read.
+    """
+
+    needed: frozenset[str]
+    read: frozenset[str]
+    defined: frozenset[str]
+    deleted: frozenset[str]
+
+
+def _names_of(segment: Segment, side: str) -> _Names | None:
+    """Return the names of a segment; None if it reads a value that it has deleted, or a fusion in it is invalid."""
+    needed, read, defined, deleted = (set[str]() for _ in range(4))
+    for bsym in segment.bsyms:
+        if bsym.sym.id in _UNPACKING:
+            defined.update(made_names(bsym), read_names(bsym))
+            continue
+        given = read_names(bsym)
+        if not deleted.isdisjoint(given):
+            return None
+        needed.update(name for name in given if name not in defined)
+        read.update(given)
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            deleted.update(given)
+            continue
+        if bsym.sym.is_fusion:
+            try:
+                _validate_once(bsym, side)
+            except PlanError:
+                return None
+        defined.update(made_names(bsym))
+    return _Names(frozenset(needed), frozenset(read), frozenset(defined), frozenset(deleted))
+
+
 def _validate(trace: TraceCtx, side: str) -> None:
+    defined: set[str] = set()
+    deleted: set[str] = set()
+    segments = attached(trace)
+    for segment in segments or ():
+        found: _Names | None = segment.get_or_make("names to validate", partial(_names_of, segment, side))
+        if found is None or not (defined.issuperset(found.needed) and deleted.isdisjoint(found.read)):
+            break
+        defined.update(found.defined)
+        deleted.update(found.deleted)
+    else:
+        if segments is not None:
+            return
+    # Name the first statement that is not valid.
+    _validate_statements(trace, side)
+
+
+def _validate_statements(trace: TraceCtx, side: str) -> None:
     defined: set[str] = set()
     deleted: set[str] = set()
     for bsym in trace.bound_symbols:
@@ -60,14 +117,19 @@ def _validate(trace: TraceCtx, side: str) -> None:
         if bsym.sym.id is prims.PrimIDs.DEL:
             deleted.update(read)
             continue
-        if bsym.sym.is_fusion and shared_of(bsym).get(_VALID) is not bsym.subsymbols:
-            _validate_members(bsym, side)
-            shared_of(bsym)[_VALID] = bsym.subsymbols
+        if bsym.sym.is_fusion:
+            _validate_once(bsym, side)
         defined.update(made_names(bsym))
 
 
 _VALID = "valid members"
 """Key in a fusion's `shared_of`. The value is the list of subsymbols that `_validate_members` has checked."""
+
+
+def _validate_once(bsym: object, side: str) -> None:
+    if shared_of(bsym).get(_VALID) is not bsym.subsymbols:  # type: ignore[attr-defined]
+        _validate_members(bsym, side)
+        shared_of(bsym)[_VALID] = bsym.subsymbols  # type: ignore[attr-defined]
 
 
 def _validate_members(bsym: object, side: str) -> None:
