@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from workbench.compiler.fusion.executors import FusionOptions
 from workbench.compiler.fusion.fusion_crossings import Crossing, cut_every
 from workbench.compiler.fusion.rematerialize import STOCK_ARGUMENT_WEIGHT, RematOptions
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
+from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.core.graph import Kind
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused_option_error, register
 from workbench.errors import ChoiceError
@@ -82,27 +84,14 @@ class Remat(Lever):
 
     def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
         """Return one site for each value that crosses from one fusion to another."""
+        rows_of, memo = _rows_of(outcome.execution), context.get_or_make("remat sites", lambda _: PlanMemo())
+        memo.begin()
         found = []
-        rows_of = _rows_of(outcome.execution)
         for crossing in outcome.crossings:
-            label, source = context.describe(crossing.name)
-            id = site_id(context, crossing)
             tie = outcome.report.ties.get(crossing.name, "")
-            found.append(
-                Site(
-                    id=id,
-                    lever=self.name,
-                    label=f"{label}: {crossing.producer} → {', '.join(crossing.consumers)}"
-                    + (f" (tie: {tie})" if tie else ""),
-                    source=source,
-                    options=("auto", "save", "recompute"),
-                    choice=choices.get(id, "auto"),
-                    default="auto",
-                    outcome=_outcome(outcome.execution, crossing, rows_of),
-                    illegal={"recompute": crossing.why_not} if crossing.why_not else {},
-                    values=(crossing.name,),
-                )
-            )
+            key = crossing.name, crossing.producer, crossing.consumers, crossing.why_not, tie
+            site: Site = memo.get_or_make(key, None, partial(_site, context, crossing, tie))
+            found.append(site.under(choices.get(site.id, "auto"), _outcome(outcome.execution, crossing, rows_of)))
         return found
 
     def after_fusion(self, trace: Any, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome) -> Any:
@@ -140,6 +129,22 @@ class Remat(Lever):
                         raise refused_option_error(id, "recompute", crossing.why_not)
                     pins[crossing.name] = wanted[id]
         return dataclasses.replace(options, remat=RematOptions(argument_weight=weight, pins=pins))
+
+
+def _site(context: LeverContext, crossing: Crossing, tie: str) -> Site:
+    """Return the site of a value that crosses, without a choice."""
+    label, source = context.describe(crossing.name)
+    return Site(
+        id=site_id(context, crossing),
+        lever="remat",
+        label=f"{label}: {crossing.producer} → {', '.join(crossing.consumers)}" + (f" (tie: {tie})" if tie else ""),
+        source=source,
+        options=("auto", "save", "recompute"),
+        choice="auto",
+        default="auto",
+        illegal={"recompute": crossing.why_not} if crossing.why_not else {},
+        values=(crossing.name,),
+    )
 
 
 def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequence[int]]) -> str:

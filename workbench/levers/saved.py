@@ -76,13 +76,18 @@ def recomputed_storages(context: LeverContext, choices: Mapping[str, str]) -> li
         If `recompute` is chosen for a storage that cannot be recomputed.
     """
     chosen = []
-    for storage in context.recomputer.storages():
-        id = site_id(context, int(storage))
-        if choices.get(id, default_option(context, int(storage))) == "recompute":
-            if reason := context.recomputer.why_no_recompute(int(storage)):
+    for storage, id, default in context.get_or_make("saved storages", _storages):
+        if choices.get(id, default) == "recompute":
+            if reason := context.recomputer.why_no_recompute(storage):
                 raise refused_option_error(id, "recompute", reason)
-            chosen.append(int(storage))
+            chosen.append(storage)
     return chosen
+
+
+def _storages(context: LeverContext) -> list[tuple[int, str, str]]:
+    """Return each storage that has a site, with the site's id and its default option."""
+    storages = map(int, context.recomputer.storages())
+    return [(storage, site_id(context, storage), default_option(context, storage)) for storage in storages]
 
 
 def recompute_edit(context: LeverContext, choices: Mapping[str, str]) -> Recompute:

@@ -272,21 +272,6 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
     return _remove_duplicate_number_proxies(left)
 
 
-def without_dead(bsyms: Sequence[Any], needed_later: Set[str]) -> list[Any]:
-    """Return the statements that have an effect, without their dead subsymbols. Each name has one maker."""
-    needed, left = set(needed_later), []
-    for bsym in reversed(bsyms):
-        if needed.isdisjoint(made_names(bsym)) and not is_kept(bsym):
-            continue
-        if bsym.__dict__.get(CLEAN) is not bsym.subsymbols:
-            remove_noops(bsym)
-        needed.update(read_names(bsym))
-        if bsym.flat_outs:
-            left.append(bsym)
-    left.reverse()
-    return left
-
-
 def _produces_needed(bsym: Any, needed: Set[str], makers: Mapping[str, Any]) -> bool:
     found = (makers[name] for name in made_names(bsym) if name in needed)
     return any(maker is bsym or bool(maker == bsym) for maker in found)

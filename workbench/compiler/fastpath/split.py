@@ -10,7 +10,6 @@ from collections.abc import Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
-from workbench.compiler.fastpath.segment_passes import remove_dead
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     CollectionProxy,
@@ -27,6 +26,7 @@ from workbench.compiler.interop.thunder_api import (
     tree_flatten_with_dataclass,
 )
 from workbench.compiler.trace.bsym_memo import PlanMemo, identity, made_names, read_names
+from workbench.compiler.trace.dead_code import remove_dead
 from workbench.compiler.trace.segments import Segment, attach, attached, keep_attached, segment_of
 
 

@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from workbench.compiler.fastpath.passes import has_none_of
-from workbench.compiler.fastpath.segment_passes import remove_dead
 from workbench.compiler.fusion.nvfuser_clone_hazards import find_hazardous_outputs, has_clone
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
@@ -50,12 +49,11 @@ from workbench.compiler.trace.bsym_memo import (
     made_names,
     names_in,
     read_names,
-    shared_of,
     structure_of,
 )
-from workbench.compiler.trace.dead_code import clean
+from workbench.compiler.trace.dead_code import clean, remove_dead
 from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
-from workbench.compiler.trace.segments import Segment, attach, attached, changed, cut, is_chosen, keep_attached
+from workbench.compiler.trace.segments import Segment, attach, attached, changed, cut, ends_segment, keep_attached
 
 
 def own_names(trace: TraceCtx) -> TraceCtx:
@@ -116,6 +114,9 @@ class Regions:
         bsyms = trace.bound_symbols
         if self._kept is None:
             return [Segment(bsyms)]
+        known = attached(trace)
+        if known is not None and all(ends(segment.bsyms[-1]) for segment in known[:-1]):
+            return known
         return cut(bsyms, self._kept.get_or_make, [at for at, bsym in enumerate(bsyms, 1) if ends(bsym)])
 
     def changed(self, segment: Segment, bsyms: Sequence[BoundSymbol]) -> Segment:
@@ -482,12 +483,7 @@ class MemoizedPasses:
         return cleaned, {number: at for at, number in enumerate(numbers)}
 
     def _ends_segment(self, bsym: BoundSymbol) -> bool:
-        """Return whether a statement ends a segment. No fusion contains such a statement."""
-        known = shared_of(bsym)
-        found: bool | None = known.get(_ENDS)
-        if found is None:
-            found = known[_ENDS] = is_chosen(bsym, ENDS) and not self.can_fuse(bsym)
-        return found
+        return ends_segment(bsym, self.can_fuse)
 
     def _region_finder(
         self, segments: Sequence[Segment]
@@ -572,12 +568,6 @@ class MemoizedPasses:
 
     def _get_or_make(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
         return self.control.regions.get_or_make(key, alive, make)
-
-
-ENDS = 5
-"""One in `ENDS` of the statements that cannot be fused ends a segment, so that a segment has about 80 statements."""
-
-_ENDS = "ends a segment"
 
 
 def _has_uniform(segment: Segment) -> bool:

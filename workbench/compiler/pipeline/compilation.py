@@ -22,8 +22,8 @@ import torch
 
 import workbench
 from workbench.analysis.equivalence.prove import Proof, fault, prove
+from workbench.compiler.fastpath.deletions import delete_last_used
 from workbench.compiler.fastpath.final_claim import claim_operators
-from workbench.compiler.fastpath.segment_passes import delete_last_used
 from workbench.compiler.fastpath.split import split
 from workbench.compiler.frontend import fake_process_group as parallel
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
@@ -52,6 +52,7 @@ from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
+from workbench.compiler.trace.segments import attach, cut, known_ends
 from workbench.compiler.trace.stable_ids import tag_origins
 from workbench.compiler.trace.validate import inequality_message
 from workbench.core.config import Config
@@ -283,6 +284,12 @@ class Hooks:
         """Return the claimed joint trace with the edits that levers make before fusion."""
         self.context, self.outcome = context, LeverOutcome()
         trace = own_names(context.claimed)
+        if (kept := self.control.kept) is not None:
+            ends: list[int] = context.get_or_make("ends of segments", lambda _: [])
+            # The first plan finds the ends.
+            ends[:] = ends or known_ends(trace.bound_symbols)
+            if ends:
+                attach(trace, cut(trace.bound_symbols, kept.get_or_make, ends))
         for lever in all_levers():
             for setting in lever.settings():
                 site = setting.site(lever.name, self.choices, context)

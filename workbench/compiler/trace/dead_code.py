@@ -1,12 +1,26 @@
-"""Find and remove subsymbols without effect, as Thunder's dead code elimination does."""
+"""Find and remove statements and subsymbols without effect, as Thunder's dead code elimination does.
+
+What dead code elimination does to a segment depends only on the segment, and on which of its values later statements
+need. Later plans therefore reuse the new segment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from itertools import chain
 from typing import Any
 
-from workbench.compiler.interop.thunder_api import prims
-from workbench.compiler.trace.bsym_memo import CLEAN
+from workbench.compiler.interop.thunder_api import (
+    Proxy,
+    TraceCtx,
+    TraceProvenance,
+    dce,
+    from_trace,
+    prims,
+    tree_flatten,
+)
+from workbench.compiler.trace.bsym_memo import CLEAN, PlanMemo, identity, made_names, read_names
+from workbench.compiler.trace.segments import Segment, attach, attached, changed
 
 
 def is_kept(bsym: Any) -> bool:
@@ -56,3 +70,47 @@ def clean(bsyms: Sequence[Any]) -> list[Any]:
     for bsym in bsyms:
         remove_noops(bsym)
     return list(bsyms)
+
+
+def without_dead(bsyms: Sequence[Any], needed_later: Set[str]) -> list[Any]:
+    """Return the statements that have an effect, without their dead subsymbols. Each name has one maker."""
+    needed, left = set(needed_later), []
+    for bsym in reversed(bsyms):
+        if needed.isdisjoint(made_names(bsym)) and not is_kept(bsym):
+            continue
+        if bsym.__dict__.get(CLEAN) is not bsym.subsymbols:
+            remove_noops(bsym)
+        needed.update(read_names(bsym))
+        if bsym.flat_outs:
+            left.append(bsym)
+    left.reverse()
+    return left
+
+
+def remove_dead(trace: TraceCtx, memo: PlanMemo | None) -> TraceCtx:
+    """Return the trace without dead code, as Thunder's `dce` does.
+
+    Thunder's pass runs if the trace has no attached segments, if a statement outputs a number, or if several statements
+    make one name.
+    """
+    segments = attached(trace) if memo is not None else None
+    if memo is None or segments is None or any(segment.makes_numbers for segment in segments):
+        return dce(trace)
+    made = list(chain.from_iterable([segment.made for segment in segments]))
+    if len(set(made)) != len(made):
+        return dce(trace)
+    needed = {leaf.name for leaf in tree_flatten(trace.output)[0] if isinstance(leaf, Proxy)}
+    left = []
+    for segment in reversed(segments):
+        wanted = frozenset(needed.intersection(segment.made))
+
+        def remove(segment: Segment = segment, wanted: frozenset[str] = wanted) -> Segment:
+            return changed(segment, without_dead(segment.bsyms, wanted), memo.get_or_make)
+
+        kept: Segment = memo.get_or_make(("alive in segment", identity(segment), wanted), segment, remove)
+        needed.update(kept.read)
+        left.append(kept)
+    done = from_trace(trace)
+    attach(done, [segment for segment in reversed(left) if segment.bsyms])
+    done.set_provenance(TraceProvenance("Dead Code Elimination (took 0 milliseconds)"))
+    return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,13 +17,14 @@ from workbench.compiler.interop.thunder_api import (
     TraceCtx,
     TraceProvenance,
     Variable,
-    dce,
     from_trace,
     prims,
     tracectx,
     variableify,
 )
 from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, made_names, read_names
+from workbench.compiler.trace.dead_code import remove_dead
+from workbench.compiler.trace.segments import Segment, attach, attached, changed
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.core.graph import Graph
 
@@ -44,11 +46,14 @@ def recompute_in_backward(
     """
     memo.begin()
     bsyms = trace.bound_symbols
+    known = attached(trace)
+    segments = known or (Segment(bsyms),)
     if graph_is_new:
         at, readers = _rows_in(bsyms, graph, backward)
     else:
-        key = ("rows", identity(graph), identity(backward), ids(bsyms))
-        at, readers = memo.get_or_make(key, (graph, backward, tuple(bsyms)), lambda: _rows_in(bsyms, graph, backward))
+        parts = tuple(segments) if known is not None else tuple(bsyms)
+        key = ("rows", identity(graph), identity(backward), ids(parts))
+        at, readers = memo.get_or_make(key, (graph, backward, parts), lambda: _rows_in(bsyms, graph, backward))
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
     cloned = {name for group in position.values() for again in group for name in made_names(bsyms[again])}
     concerned = {i for name in cloned for i in readers.get(name, ())}
@@ -86,16 +91,28 @@ def recompute_in_backward(
         key = ("inputs", identity(bsym), *_names_and_ids(swap))
         return memo.get_or_make(key, (bsym, swap), lambda: bsym.from_bsym_swap_proxies(swap, skip_output=True))
 
-    begin = 0
-    for i in sorted(concerned.union(position)):
-        edited.bound_symbols += bsyms[begin:i]
-        begin = i + 1
-        edited.bound_symbols += [clone(bsyms[repeated]) for repeated in position.get(i, ())]
-        swap = swaps_of(bsyms[i]) if i in concerned else {}
-        edited.bound_symbols.append(swap_inputs(bsyms[i], swap) if swap else bsyms[i])
-    edited.bound_symbols += bsyms[begin:]
+    marked, begin, left = deque(sorted(concerned.union(position))), 0, []
+    for segment in segments:
+        end, inside = begin + len(segment.bsyms), list[BoundSymbol]()
+        at_first = begin
+        while marked and marked[0] < end:
+            i = marked.popleft()
+            inside += bsyms[begin:i]
+            begin = i + 1
+            inside += [clone(bsyms[repeated]) for repeated in position.get(i, ())]
+            swap = swaps_of(bsyms[i]) if i in concerned else {}
+            inside.append(swap_inputs(bsyms[i], swap) if swap else bsyms[i])
+        if begin == at_first:
+            left.append(segment)
+        else:
+            left.append(changed(segment, [*inside, *bsyms[begin:end]], memo.get_or_make))
+        begin = end
+    if known is None:
+        edited.bound_symbols = list(left[0].bsyms)
+    else:
+        attach(edited, left)
     edited.set_provenance(TraceProvenance("Recomputation in the backward"))
-    return dce(edited)
+    return remove_dead(edited, memo)
 
 
 def _rows_in(

@@ -31,7 +31,13 @@ LENGTH = 32
 MOST_RESULTS = 16
 """Largest number of results that a segment stores. The oldest result is dropped first."""
 
+ENDS = 5
+"""One in `ENDS` of the statements that cannot be fused ends a segment of a joint trace. A segment then has about 80
+statements.
+"""
+
 _LAST = "last of its segment"
+_ENDS = "ends a segment of the joint trace"
 _ATTACHED = "_workbench_segments"
 """Attribute in which a trace stores the result of `attach`."""
 
@@ -180,6 +186,20 @@ def _is_last(bsym: Any) -> bool:
     if found is None:
         found = known[_LAST] = is_chosen(bsym, LENGTH)
     return found
+
+
+def ends_segment(bsym: Any, can_fuse: Callable[[Any], bool]) -> bool:
+    """Return whether a statement of a joint trace ends a segment. No fusion contains such a statement."""
+    known = shared_of(bsym)
+    found: bool | None = known.get(_ENDS)
+    if found is None:
+        found = known[_ENDS] = is_chosen(bsym, ENDS) and not can_fuse(bsym)
+    return found
+
+
+def known_ends(bsyms: Sequence[Any]) -> list[int]:
+    """Return the ends, for `cut`, that `ends_segment` found in an earlier plan; none before the first plan."""
+    return [at for at, bsym in enumerate(bsyms, 1) if shared_of(bsym).get(_ENDS)]
 
 
 def is_chosen(bsym: Any, share: int) -> bool:
