@@ -22,7 +22,7 @@ from workbench.compiler.interop.thunder_api import (
     utils,
 )
 from workbench.compiler.trace.bsym_memo import PlanMemo, identity, made_names, read_names
-from workbench.compiler.trace.segments import Segment, attach, attached, changed
+from workbench.compiler.trace.segments import Segment, attach, attached, changed, returned_by
 
 
 def delete_last_used(trace: TraceCtx, memo: PlanMemo | None, *, clear: bool = False) -> TraceCtx:
@@ -33,7 +33,7 @@ def delete_last_used(trace: TraceCtx, memo: PlanMemo | None, *, clear: bool = Fa
     segments = attached(trace) if memo is not None else None
     if memo is None or segments is None:
         return del_last_used(trace, clear_mutable_collections=clear)
-    handled = {leaf.name for leaf in tree_flatten(utils.sequencify(trace.output))[0] if isinstance(leaf, Proxy)}
+    handled = {leaf.name for leaf in tree_flatten(utils.sequencify(returned_by(trace)))[0] if isinstance(leaf, Proxy)}
     left = []
     for segment in reversed(segments):
         mentioned = segment.get_or_make("mentioned", partial(_mentioned, segment))

@@ -27,7 +27,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.trace.bsym_memo import PlanMemo, identity, made_names, read_names
 from workbench.compiler.trace.dead_code import remove_dead
-from workbench.compiler.trace.segments import Segment, attach, attached, keep_attached, segment_of
+from workbench.compiler.trace.segments import Segment, attach, keep_attached, segment_of, segments_of
 
 
 def split(trace: TraceCtx, memo: PlanMemo | None) -> tuple[TraceCtx, TraceCtx | None]:
@@ -87,7 +87,7 @@ def _divide(trace: TraceCtx, returned: Any, memo: PlanMemo) -> tuple[list[Segmen
     needed.update(each.name for each in returned["flat_args"] if isinstance(each, Proxy))
     ahead: list[Segment] = []
     back: list[Segment] = []
-    for segment in reversed(attached(trace) or (Segment(trace.bound_symbols),)):
+    for segment in reversed(segments_of(trace)):
         wanted = frozenset(needed.intersection(segment.get_or_make("decisive", partial(_decisive, segment))))
 
         def divide(segment: Segment = segment, wanted: frozenset[str] = wanted) -> _Divided:

@@ -58,7 +58,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.bsym_memo import STRUCTURE, PlanMemo, Structure, identity, ids, made_names
 from workbench.compiler.trace.fingerprints import fusion_key
-from workbench.compiler.trace.segments import Segment, attach
+from workbench.compiler.trace.segments import Segment, attach, segments_of
 from workbench.compiler.trace.tags import differentiates, has_tag
 
 UNFUSED = frozenset(
@@ -483,7 +483,7 @@ def _define_once(trace: TraceCtx, regions: Regions) -> TraceCtx:
     done = from_trace(trace)
     made: set[str] = set()
     left = []
-    for segment in regions.segments(trace):
+    for segment in segments_of(trace):
         before = frozenset(made.intersection(segment.made))
         key = ("once in segment", identity(segment), before)
         # New names of values depend on all names of the trace.

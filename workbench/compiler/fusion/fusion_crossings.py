@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     TraceCtx,
     prims,
-    utils,
 )
 from workbench.compiler.lowering.call_normalization import draws_inside
 from workbench.compiler.trace.bsym_memo import CROSSING, made_names, read_names
+from workbench.compiler.trace.segments import Segment, segments_of
 
 _NEVER_RECOMPUTED = {prims.OpTags.REDUCTION_OP, prims.OpTags.RANDOM_OP, prims.OpTags.MATMUL_OP}
 
@@ -56,32 +58,59 @@ def is_tagged_by_thunder(bsym: BoundSymbol) -> bool:
 
 def crossings(trace: TraceCtx) -> list[Crossing]:
     """Return the variables that cross between fusions in a partitioned trace, in program order."""
-    consumers = utils.consumers(trace)
+    segments, users = segments_of(trace), defaultdict[str, list[tuple[str, bool]]](list)
+    for segment in segments:
+        for name, user in segment.get_or_make("users", partial(_users, segment)):
+            users[name].append(user)
     found: dict[str, Crossing] = {}
-    for fusion in trace.bound_symbols:
+    for segment in segments:
+        made = segment.get_or_make("made by fusions", partial(_made_by_fusions, segment))
+        read_by = tuple([tuple(users.get(name, ())) for name in made])
+        known = frozenset(found.keys() & segment.names)
+        make = partial(_segment_crossings, segment, users, known)
+        found.update(segment.get_or_make(("crossings", read_by, known), make))
+    return list(found.values())
+
+
+def _users(segment: Segment) -> tuple[tuple[str, tuple[str, bool]], ...]:
+    """Return each name that a statement reads, with the statement's name and whether the statement is a fusion."""
+    ignored = prims.PrimIDs.DEL, prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK_TRIVIAL
+    users = [bsym for bsym in segment.bsyms if bsym.sym.id not in ignored]
+    return tuple([(name, (user.sym.name, user.sym.is_fusion)) for user in users for name in read_names(user)])
+
+
+def _made_by_fusions(segment: Segment) -> tuple[str, ...]:
+    return tuple([name for bsym in segment.bsyms if bsym.sym.is_fusion for name in made_names(bsym)])
+
+
+def _segment_crossings(
+    segment: Segment, users: Mapping[str, Sequence[tuple[str, bool]]], known: Collection[str]
+) -> dict[str, Crossing]:
+    """Return the crossing values that a segment makes. `known` are its crossing values of earlier segments."""
+    found: dict[str, Crossing] = {}
+    for fusion in segment.bsyms:
         if not fusion.sym.is_fusion:
             continue
         inside = _fusion_members(fusion)
-        for value in fusion.flat_proxy_outs:
-            users = [user for user in consumers.get(value, ()) if user.sym.id is not prims.PrimIDs.DEL]
-            fusions = [user.sym.name for user in users if user.sym.is_fusion]
+        for name in made_names(fusion):
+            fusions = [user for user, is_fusion in users.get(name, ()) if is_fusion]
             if not fusions:
                 continue
-            others = sorted({user.sym.name for user in users if not user.sym.is_fusion})
+            others = sorted({user for user, is_fusion in users[name] if not is_fusion})
             why_not = ""
             if others:
                 where = "the program's return" if "return" in " ".join(others) else others[0]
                 why_not = f"external: {where}, which is not a fusion, also reads it, so it is in memory anyway"
             else:
-                why_not = inside.why_not(value.name)
-            found[value.name] = Crossing(
-                name=value.name,
+                why_not = inside.why_not(name)
+            found[name] = Crossing(
+                name=name,
                 producer=fusion.sym.name,
                 consumers=tuple(dict.fromkeys(fusions)),
                 why_not=why_not,
-                depends_on=tuple([name for name in inside.dependencies(value.name) if name in found]),
+                depends_on=tuple([each for each in inside.dependencies(name) if each in known or each in found]),
             )
-    return list(found.values())
+    return found
 
 
 class _FusionMembers:

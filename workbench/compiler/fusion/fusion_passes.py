@@ -53,7 +53,16 @@ from workbench.compiler.trace.bsym_memo import (
 )
 from workbench.compiler.trace.dead_code import clean, remove_dead
 from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
-from workbench.compiler.trace.segments import Segment, attach, attached, changed, cut, ends_segment, keep_attached
+from workbench.compiler.trace.segments import (
+    Segment,
+    attach,
+    attached,
+    changed,
+    cut,
+    ends_segment,
+    keep_attached,
+    segments_of,
+)
 
 
 def own_names(trace: TraceCtx) -> TraceCtx:
@@ -104,10 +113,6 @@ class Regions:
         statements = tuple(trace.bound_symbols)
         done, told = self._kept.get_or_make((*key, ids(statements), len(trace.names)), statements, run)
         return own_names(done), told
-
-    def segments(self, trace: TraceCtx) -> Sequence[Segment]:
-        """Return the segments of a trace; one segment if none are attached."""
-        return attached(trace) or [Segment(trace.bound_symbols)]
 
     def cut(self, trace: TraceCtx, ends: Callable[[BoundSymbol], bool]) -> Sequence[Segment]:
         """Return the segments of a trace; one segment without a memo. `ends` tells which statements end a segment."""
@@ -184,7 +189,7 @@ class Regions:
         number; by default, numbers stay the same. `key` names the change and all else on which it depends.
         """
         left = []
-        for segment in self.segments(trace):
+        for segment in segments_of(trace):
             known = segment.get_or_make("fusion numbers", partial(_fusion_numbers, segment))
             new = known if numbers is None else tuple([numbers[number] for number in known])
 
@@ -201,7 +206,7 @@ class Regions:
         """Remove common subexpressions inside and outside of fusions, as ``nvFuserExecutor.cse`` does."""
         redundant = _Replacements(self.get_or_make)
         outside = _Outside(redundant)
-        left = [self._remove_segment_repeats(segment, redundant, outside) for segment in self.segments(trace)]
+        left = [self._remove_segment_repeats(segment, redundant, outside) for segment in segments_of(trace)]
         *before, end = left[-1].bsyms
 
         def return_again() -> BoundSymbol:
@@ -251,7 +256,7 @@ class Regions:
         replaced = _Replacements(self.get_or_make)
         originals: dict[str, Any] = {}
         left = []
-        for segment in self.segments(trace):
+        for segment in segments_of(trace):
             before = {name: originals[name] for name in originals.keys() & segment.names}
             key, alive = replaced.key_of(segment.names.union([value.name for value in before.values()]))
             known = frozenset([(name, identity(value)) for name, value in before.items()])

@@ -36,7 +36,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, read_names
 from workbench.compiler.trace.copy_sets import MemoryWrites, count_copies_and_fences, is_copy, leaves
-from workbench.compiler.trace.segments import attach_again
+from workbench.compiler.trace.segments import attach_again, segments_of
 
 STOCK_ARGUMENT_WEIGHT = 0.5
 """Weight that Thunder gives to an argument of the producer. It is half the normal weight, because the argument is
@@ -496,7 +496,8 @@ def rematerialize(
     report = report if report is not None else RematReport()
     while True:
         done = _rematerialize(trace, options, report, once)
-        lost = _undefined_names(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
+        recomputed = {name for name, pin in options.pins.items() if pin == "recompute"}
+        lost = _undefined_names(done) & recomputed if recomputed else ()
         if not lost:
             return done
         # A consumer that could not be cut still reads variables that the producer may no longer output. Cut again,
@@ -517,11 +518,18 @@ def _undefined_names(trace: TraceCtx) -> set[str]:
 def _readers(trace: TraceCtx) -> dict[str, list[int]]:
     """Return, for each name, the positions of the statements that read the value of this name."""
     readers: defaultdict[str, list[int]] = defaultdict(list)
-    for i, bsym in enumerate(trace.bound_symbols):
-        if bsym.sym.id not in _READS_NOTHING:
-            for name in dict.fromkeys(_names(bsym.flat_proxy_args)):
-                readers[name].append(i)
+    begin = 0
+    for segment in segments_of(trace):
+        for name, at in segment.get_or_make("readers", functools.partial(_reads, segment.bsyms)):
+            readers[name].append(begin + at)
+        begin += len(segment.bsyms)
     return readers
+
+
+def _reads(bsyms: Iterable[BoundSymbol]) -> tuple[tuple[str, int], ...]:
+    """Return each name that statements read, with the position of the statement."""
+    reading = [(i, bsym) for i, bsym in enumerate(bsyms) if bsym.sym.id not in _READS_NOTHING]
+    return tuple([(name, i) for i, bsym in reading for name in dict.fromkeys(read_names(bsym))])
 
 
 def _rematerialize(trace: TraceCtx, options: RematOptions, report: RematReport, once: Once) -> TraceCtx:

@@ -191,11 +191,14 @@ class _Block(NamedTuple):
 
     key: BlockKey
     names: tuple[str, ...]
-    proxies: tuple[Any, ...]
-    """For each name, the first value with this name."""
     flags: tuple[int, ...]
     """For each name, the flags of this value."""
-    rows: tuple[_StatementRow, ...]
+    traits: tuple[Traits, ...]
+    """For each name, the properties of this value."""
+    row_names: tuple[str, ...]
+    executors: tuple[str, ...]
+    groups: tuple[tuple[int, Any], ...]
+    """The rows with a process group, counted from the first row, and the group."""
     computes: tuple[str, ...]
     columns: dict[str, NDArray[Any]]
     """Columns of numbers of `rows`. Parents are counted from the first row; inputs and outputs are numbers of names."""
@@ -259,9 +262,11 @@ def _block_of(bsyms: Sequence[BoundSymbol], effects: Sequence[StatementEffects],
     return _Block(
         key=BlockKey(),
         names=tuple(first),
-        proxies=tuple(first.values()),
         flags=tuple(map(_flags_of_value, first.values())),
-        rows=tuple(rows),
+        traits=tuple(map(_traits, first.values())),
+        row_names=tuple([row.name for row in rows]),
+        executors=tuple([row.executor for row in rows]),
+        groups=tuple([(at, row.group) for at, row in enumerate(rows) if row.group is not None]),
         computes=tuple(computes),
         columns={name: np.asarray(columns[name], kind) for name, kind in _COLUMNS.items()},
         frees=tuple(frees),
@@ -295,9 +300,11 @@ class _Builder:
     def __init__(self, random: frozenset[str]) -> None:
         self.random = random
         self.index: dict[str, int] = {}
-        self.proxies: list[Any] = []
+        self.traits: list[Traits] = []
         self.flags: list[int] = []
-        self.rows: list[_StatementRow] = []
+        self.row_names: list[str] = []
+        self.executors: list[str] = []
+        self.groups: list[tuple[int, Any]] = []
         self.computes: list[str] = []
         self.columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
         self.frees: list[tuple[int, list[int]]] = []
@@ -310,8 +317,8 @@ class _Builder:
         """Return the index of a value, and add the value if it is new."""
         found = self.index.get(proxy.name)
         if found is None:
-            found = self.index[proxy.name] = len(self.proxies)
-            self.proxies.append(proxy)
+            found = self.index[proxy.name] = len(self.traits)
+            self.traits.append(_traits(proxy))
             self.flags.append(flags | _flags_of_value(proxy))
         else:
             self.flags[found] |= flags
@@ -328,13 +335,13 @@ class _Builder:
             self._add_block(block, side)
 
     def _add_block(self, block: _Block, side: int | None) -> None:
-        start, index, known = len(self.rows), self.index, len(self.proxies)
+        start, index, known = len(self.row_names), self.index, len(self.traits)
         value = [index.setdefault(name, -1) for name in block.names]
         if -1 in value:
             new = [at for at, found in enumerate(value) if found < 0]
             for number, at in enumerate(new, known):
                 value[at] = index[block.names[at]] = number
-            self.proxies += [block.proxies[at] for at in new]
+            self.traits += [block.traits[at] for at in new]
             self.flags += [block.flags[at] for at in new]
         numbers = np.asarray(value, np.int32)
         for name, column in block.columns.items():
@@ -345,9 +352,11 @@ class _Builder:
             elif name == "side" and side is not None:
                 column = np.full(len(column), side, np.int8)
             self.columns[name].append(column)
-        self.rows += block.rows
+        self.row_names += block.row_names
+        self.executors += block.executors
+        self.groups += [(start + row, group) for row, group in block.groups]
         self.computes += block.computes
-        self.blocks.append((block.key, len(block.rows)))
+        self.blocks.append((block.key, len(block.row_names)))
         for row, names in block.frees:
             # Before the first statement, nothing is freed.
             if row >= 0 or start:
@@ -369,7 +378,7 @@ class _Builder:
 
     def _freed_values(self) -> Ragged:
         """Return, for each row, the values that are freed after it."""
-        lengths = np.zeros(len(self.rows), np.int32)
+        lengths = np.zeros(len(self.row_names), np.int32)
         for row, values in self.frees:
             lengths[row] += len(values)
         return Ragged.joined(lengths, [value for _, values in self.frees for value in values])
@@ -377,7 +386,7 @@ class _Builder:
     def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: StepBoundary) -> Graph:
         """Return the graph of all statements and values that were added."""
         storage = [storages.storage_of.get(name, -1) for name in self.index]
-        used = sorted({s for s in storage if s >= 0})
+        used = sorted(set(storage) - {-1})
         renumbered = {s: i for i, s in enumerate(used)}
         roots = {s: self.index.get(storages.root[s], -1) for s in used}
         for value, s in enumerate(storage):
@@ -387,10 +396,13 @@ class _Builder:
         inputs, outputs = (Ragged.joined(columns[f"{way} of row"], columns[way]) for way in ("inputs", "outputs"))
         flags = columns["flags"]
         flags[_views(flags, inputs, outputs, np.asarray(storage, np.int64))] |= _VIEW
-        traits = list(map(_traits, self.proxies))
+        shape, nbytes, dtype, device = zip(*self.traits, strict=True) if self.traits else ((), (), (), ())
+        group = np.full(len(self.row_names), -1, np.int32)
+        for row, ranks in self.groups:
+            group[row] = self._group(ranks)
         statements = Statements(
-            name=tuple([row.name for row in self.rows]),
-            executor=tuple([row.executor for row in self.rows]),
+            name=tuple(self.row_names),
+            executor=tuple(self.executors),
             kind=columns["kind"],
             side=columns["side"],
             parent=columns["parent"],
@@ -401,7 +413,7 @@ class _Builder:
             inputs=inputs,
             outputs=outputs,
             frees=self._freed_values(),
-            group=np.asarray([-1 if row.group is None else self._group(row.group) for row in self.rows], np.int32),
+            group=group,
             computes=tuple(self.computes),
         )
         return Graph(
@@ -410,12 +422,12 @@ class _Builder:
             blocks=Blocks(statements, tuple(self.blocks)),
             values=Values(
                 name=tuple(self.index),
-                shape=tuple([each.shape for each in traits]),
-                dtype=tuple([each.dtype for each in traits]),
-                device=tuple([each.device for each in traits]),
+                shape=shape,
+                dtype=dtype,
+                device=device,
                 storage=np.asarray([renumbered.get(s, -1) for s in storage], np.int32),
                 producer=_producers(outputs, columns["parent"], len(self.index)),
-                bytes=np.asarray([each.bytes for each in traits], np.int64),
+                bytes=np.asarray(nbytes, np.int64),
                 flags=np.asarray(self.flags, np.int32),
             ),
             storages=Storages(

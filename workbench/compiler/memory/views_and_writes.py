@@ -381,6 +381,9 @@ class _StorageWalk:
         The effects depend on the segment, and on what the walk knows about the segment's values before it: which
         values it has, their strides, which of them are views, which share a storage, and which are one tensor object.
         """
+        if not segment.is_plain or segment.bsyms[-1].sym.id is prims.PrimIDs.RETURN:
+            # Each plan makes the statements that unpack and return saved values anew.
+            return self.visit(segment)
         mentioned: tuple[str, ...] | None = segment.get_or_make("tensors", lambda: _tensor_names(segment.bsyms))
         if mentioned is None:
             return self.visit(segment)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatch
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.compiler.trace.lazy_value import LazyValue
+from workbench.compiler.trace.segments import Segment, segments_of
 from workbench.compiler.trace.validate import inequality_message, validate
 from workbench.core.executor import executor_named
 from workbench.core.graph import Graph, Kind, StatementFlag
@@ -208,7 +210,7 @@ def replan(
         sites = find_sites(choices, context, outcome)
         hooks.mark("sites")
     line = timeline(graph)
-    ran = _statements_of(forward, backward)
+    ran = _counted(_segments(forward, backward))
     counted = _census(graph, _fusions(graph, ran))
     counts = _counts(ran, graph, outcome, captured.executor, captured.program.device)
     hooks.mark("predict")
@@ -286,7 +288,7 @@ def plan_of_edited_split(
     outcome = dataclasses.replace(outcome, execution=graph)
     sites = find_sites(choices, context, outcome)
     read = time.perf_counter()
-    line, ran = timeline(graph), _statements_of(forward, backward)
+    line, ran = timeline(graph), _counted(_segments(forward, backward))
     return dataclasses.replace(
         plan,
         graph=graph,
@@ -305,9 +307,32 @@ def plan_of_edited_split(
     )
 
 
-def _statements_of(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
-    """Return the bound symbols of both traces, forward before backward."""
-    return [bsym for trace in (forward, backward) if trace is not None for bsym in trace.bound_symbols]
+def _segments(forward: TraceCtx, backward: TraceCtx | None) -> list[Segment]:
+    """Return the segments of both traces, forward before backward."""
+    return [segment for trace in (forward, backward) if trace is not None for segment in segments_of(trace)]
+
+
+class _Counted(NamedTuple):
+    """The fusions of a segment, and the numbers of its in-place copies, fences and buckets."""
+
+    fusions: tuple[BoundSymbol, ...]
+    copies: int
+    fences: int
+    packs: int
+
+
+def _count(segment: Segment) -> _Counted:
+    inside = [copy_sets.count_copies_and_fences(bsym) for bsym in segment.bsyms]
+    return _Counted(
+        tuple([bsym for bsym in segment.bsyms if bsym.sym.is_fusion]),
+        sum(count for count, _ in inside),
+        sum(count for _, count in inside),
+        sum(bsym.sym.name.startswith(PACK) for bsym in segment.bsyms),
+    )
+
+
+def _counted(segments: Iterable[Segment]) -> list[_Counted]:
+    return [segment.get_or_make("counts", partial(_count, segment)) for segment in segments]
 
 
 def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
@@ -317,33 +342,33 @@ def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
 
 
-def _fusions(graph: Graph, ran: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+def _fusions(graph: Graph, counted: Iterable[_Counted]) -> list[BoundSymbol]:
     """Return the fusions in the order of the graph's rows."""
     name = graph.statements.name
-    fusions = {bsym.sym.name: bsym for bsym in ran if bsym.sym.is_fusion}
+    fusions = {bsym.sym.name: bsym for each in counted for bsym in each.fusions}
     return [fusions[name[row]] for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist()]
 
 
 def _counts(
-    ran: Sequence[BoundSymbol], graph: Graph, outcome: LeverOutcome, executor: str, device: str
+    counted: Sequence[_Counted], graph: Graph, outcome: LeverOutcome, executor: str, device: str
 ) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
-    fusions, options = [bsym for bsym in ran if bsym.sym.is_fusion], outcome.options
-    inside = [copy_sets.count_copies_and_fences(bsym) for bsym in ran]
+    fusions, options = [bsym for each in counted for bsym in each.fusions], outcome.options
     sets = 0
-    for fusion in fusions if executor_named(executor).copies == "sets" else ():
+    writing = [bsym for each in counted if each.copies for bsym in each.fusions]
+    for fusion in writing if executor_named(executor).copies == "sets" else ():
         facts = copy_sets.copy_facts(fusion)
         policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
         sets += len(facts) - len(copy_sets.copies_without_set(fusion, policies))
-    packs = sum(bsym.sym.name.startswith(PACK) for bsym in ran)
+    packs = sum(each.packs for each in counted)
     return {
         "compilations": compilations(fusions, share=options.share),
         "offloaded_bytes": moved,
         "offload_us": round(2e6 * moved / devices.copy_bandwidth(device)) if moved else 0,
-        "copies": sum(count for count, _ in inside),
+        "copies": sum(each.copies for each in counted),
         "sets": sets,
-        "fences": sum(count for _, count in inside),
+        "fences": sum(each.fences for each in counted),
         "buckets": packs,
         "moved_statements": outcome.moved_statements,
         "bucket_copied_bytes": _bucket_copied_bytes(graph) if packs else 0,

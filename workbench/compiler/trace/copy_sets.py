@@ -14,6 +14,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from workbench.compiler.interop.thread_patches import ThreadPatches, wrap_function
@@ -28,6 +29,7 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
 )
 from workbench.compiler.trace.bsym_memo import structure_of
+from workbench.compiler.trace.segments import segments_of
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
@@ -306,6 +308,13 @@ class MemoryAliases:
         return name
 
 
+_WRITES = "writes"
+
+
+def _writes(bsyms: Iterable[BoundSymbol]) -> bool:
+    return any(count_copies_and_fences(bsym)[0] for bsym in bsyms)
+
+
 class MemoryWrites(MemoryAliases):
     """Writes to memory in a trace with fusions, and their positions.
 
@@ -315,7 +324,7 @@ class MemoryWrites(MemoryAliases):
     """
 
     def __init__(self, trace: TraceCtx) -> None:
-        writes = any(count_copies_and_fences(bsym)[0] for bsym in trace.bound_symbols)
+        writes = any(segment.get_or_make(_WRITES, partial(_writes, segment.bsyms)) for segment in segments_of(trace))
         # In a trace without writes, skip the search for values that share memory.
         super().__init__(trace.bound_symbols if writes else ())
         fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)

@@ -20,7 +20,7 @@ from workbench.compiler.interop.thunder_api import (
     tree_flatten,
 )
 from workbench.compiler.trace.bsym_memo import CLEAN, PlanMemo, identity, made_names, read_names
-from workbench.compiler.trace.segments import Segment, attach, attached, changed
+from workbench.compiler.trace.segments import Segment, attach, attached, changed, returned_by
 
 
 def is_kept(bsym: Any) -> bool:
@@ -99,7 +99,7 @@ def remove_dead(trace: TraceCtx, memo: PlanMemo | None) -> TraceCtx:
     made = list(chain.from_iterable([segment.made for segment in segments]))
     if len(set(made)) != len(made):
         return dce(trace)
-    needed = {leaf.name for leaf in tree_flatten(trace.output)[0] if isinstance(leaf, Proxy)}
+    needed = {leaf.name for leaf in tree_flatten(returned_by(trace))[0] if isinstance(leaf, Proxy)}
     left = []
     for segment in reversed(segments):
         wanted = frozenset(needed.intersection(segment.made))

@@ -14,7 +14,7 @@ from itertools import chain
 from operator import is_
 from typing import Any
 
-from workbench.compiler.interop.thunder_api import CollectionProxy, NumberProxy, TraceCtx
+from workbench.compiler.interop.thunder_api import CollectionProxy, NumberProxy, TraceCtx, prims
 from workbench.compiler.trace.bsym_memo import (
     PlanMemo,
     ids,
@@ -105,18 +105,30 @@ def _collects(bsym: Any) -> bool:
 
 def attach(trace: TraceCtx, segments: Sequence[Segment]) -> None:
     """Make the statements of a trace those of `segments`, and store the segments for the next pass."""
-    trace.bound_symbols = list(chain.from_iterable([segment.bsyms for segment in segments]))
-    trace.__dict__[_ATTACHED] = segments
+    bsyms = list(chain.from_iterable([segment.bsyms for segment in segments]))
+    trace.bound_symbols = bsyms
+    trace.__dict__[_ATTACHED] = segments, tuple(bsyms)
 
 
 def attached(trace: TraceCtx) -> Sequence[Segment] | None:
     """Return the segments of `attach`; None if there are none, or if the trace has other statements since."""
-    segments: Sequence[Segment] | None = trace.__dict__.get(_ATTACHED)
-    if segments is None:
+    found: tuple[Sequence[Segment], tuple[Any, ...]] | None = trace.__dict__.get(_ATTACHED)
+    if found is None or len(found[1]) != len(trace.bound_symbols):
         return None
-    bsyms = list(chain.from_iterable([segment.bsyms for segment in segments]))
-    same = len(bsyms) == len(trace.bound_symbols) and all(map(is_, bsyms, trace.bound_symbols))
-    return segments if same else None
+    return found[0] if all(map(is_, found[1], trace.bound_symbols)) else None
+
+
+def segments_of(trace: TraceCtx) -> Sequence[Segment]:
+    """Return the segments of `attached`; one segment if there are none."""
+    return attached(trace) or (Segment(trace.bound_symbols),)
+
+
+def returned_by(trace: TraceCtx) -> Any:
+    """Return `trace.output`, which is searched from the first statement."""
+    last = trace.bound_symbols[-1]
+    if last.sym.id is not prims.PrimIDs.RETURN:
+        return trace.output
+    return last.args[0] if len(last.args) == 1 else last.args
 
 
 def keep_attached(trace: TraceCtx, copy: TraceCtx) -> None:
@@ -145,7 +157,7 @@ def changed(segment: Segment, bsyms: Sequence[Any], once: Once) -> Segment:
 def attach_again(trace: TraceCtx, done: TraceCtx, bsyms: Sequence[Any], once: Once) -> None:
     """Make `bsyms` the statements of `done`, one for each statement of `trace`, in segments of the same lengths."""
     left, begin = [], 0
-    for segment in attached(trace) or (Segment(trace.bound_symbols),):
+    for segment in segments_of(trace):
         left.append(changed(segment, bsyms[begin : begin + len(segment.bsyms)], once))
         begin += len(segment.bsyms)
     attach(done, left)
