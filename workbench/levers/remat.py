@@ -8,7 +8,7 @@ whether it is saved, that is, passed through memory, or recomputed. For recomput
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -84,14 +84,14 @@ class Remat(Lever):
 
     def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
         """Return one site for each value that crosses from one fusion to another."""
-        rows_of, memo = _rows_of(outcome.execution), context.get_or_make("remat sites", lambda _: PlanMemo())
+        made_by, memo = _made_by(outcome.execution), context.get_or_make("remat sites", lambda _: PlanMemo())
         memo.begin()
         found = []
         for crossing in outcome.crossings:
             tie = outcome.report.ties.get(crossing.name, "")
             key = crossing.name, crossing.producer, crossing.consumers, crossing.why_not, tie
             site: Site = memo.get_or_make(key, None, partial(_site, context, crossing, tie))
-            found.append(site.under(choices.get(site.id, "auto"), _outcome(outcome.execution, crossing, rows_of)))
+            found.append(site.under(choices.get(site.id, "auto"), _outcome(outcome.execution, crossing, made_by)))
         return found
 
     def after_fusion(self, trace: Any, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome) -> Any:
@@ -147,7 +147,7 @@ def _site(context: LeverContext, crossing: Crossing, tie: str) -> Site:
     )
 
 
-def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequence[int]]) -> str:
+def _outcome(graph: Graph | None, crossing: Crossing, made_by: Mapping[str, Collection[int]]) -> str:
     """Return `save` if the fusion that makes the value still returns it in the plan, else `recompute`.
 
     Return an empty text if there is no plan.
@@ -155,16 +155,14 @@ def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequ
     if graph is None:
         return ""
     value = graph.value_index.get(crossing.name, -1)
-    if value < 0:
-        return "recompute"
-    rows = rows_of.get(crossing.producer, ())
-    return "save" if any(value in graph.statements.outputs[row] for row in rows) else "recompute"
+    return "save" if value >= 0 and value in made_by.get(crossing.producer, ()) else "recompute"
 
 
-def _rows_of(graph: Graph | None) -> dict[str, list[int]]:
-    """Map the name of a fusion to the rows of the fusions with this name."""
-    rows: dict[str, list[int]] = {}
+def _made_by(graph: Graph | None) -> dict[str, set[int]]:
+    """Map the name of a fusion to the values that the fusions with this name return."""
+    made: dict[str, set[int]] = {}
     if graph is not None:
+        offsets, items = graph.statements.outputs.offsets.tolist(), graph.statements.outputs.items.tolist()
         for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist():
-            rows.setdefault(graph.statements.name[row], []).append(row)
-    return rows
+            made.setdefault(graph.statements.name[row], set()).update(items[offsets[row] : offsets[row + 1]])
+    return made

@@ -202,6 +202,8 @@ class _Block(NamedTuple):
     computes: tuple[str, ...]
     columns: dict[str, NDArray[Any]]
     """Columns of numbers of `rows`. Parents are counted from the first row; inputs and outputs are numbers of names."""
+    last_top: int
+    """The last row that is not a member; -1 if there is none."""
     frees: tuple[tuple[int, tuple[tuple[str, bool], ...]], ...]
     """For each deletion, the last row before it that is not a member (-1 before the first row); and the freed names,
     each with whether a row before the deletion has it.
@@ -269,6 +271,7 @@ def _block_of(bsyms: Sequence[BoundSymbol], effects: Sequence[StatementEffects],
         groups=tuple([(at, row.group) for at, row in enumerate(rows) if row.group is not None]),
         computes=tuple(computes),
         columns={name: np.asarray(columns[name], kind) for name, kind in _COLUMNS.items()},
+        last_top=last_top,
         frees=tuple(frees),
     )
 
@@ -306,7 +309,10 @@ class _Builder:
         self.executors: list[str] = []
         self.groups: list[tuple[int, Any]] = []
         self.computes: list[str] = []
-        self.columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
+        self.added: list[tuple[_Block, int | None]] = []
+        """Blocks, each with the side of its statements if it is the same for all."""
+        self.numbers: list[int] = []
+        """For each name of each block, the index of its value."""
         self.frees: list[tuple[int, list[int]]] = []
         """Rows, in order, with the values that are freed after them."""
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
@@ -343,15 +349,8 @@ class _Builder:
                 value[at] = index[block.names[at]] = number
             self.traits += [block.traits[at] for at in new]
             self.flags += [block.flags[at] for at in new]
-        numbers = np.asarray(value, np.int32)
-        for name, column in block.columns.items():
-            if name in ("inputs", "outputs"):
-                column = numbers[column]
-            elif name == "parent":
-                column = np.where(column < 0, column, column + start)
-            elif name == "side" and side is not None:
-                column = np.full(len(column), side, np.int8)
-            self.columns[name].append(column)
+        self.numbers += value
+        self.added.append((block, side))
         self.row_names += block.row_names
         self.executors += block.executors
         self.groups += [(start + row, group) for row, group in block.groups]
@@ -362,9 +361,29 @@ class _Builder:
             if row >= 0 or start:
                 values = [index[name] for name, here in names if here or index.get(name, known) < known]
                 self.frees.append((start + row if row >= 0 else self.last_top, values))
-        tops = block.columns["parent"] < 0
-        if tops.any():
-            self.last_top = start + int(np.flatnonzero(tops)[-1])
+        if block.last_top >= 0:
+            self.last_top = start + block.last_top
+
+    def has_backward(self) -> bool:
+        """Return whether a statement is in the backward."""
+        return any((block.columns["side"] == BACKWARD).any() for block, _ in self.added)
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of all rows. Parents are rows, and inputs and outputs are indices of values."""
+        parts = {name: [block.columns[name] for block, _ in self.added] for name in _COLUMNS}
+        columns = {name: np.concatenate([np.empty(0, _COLUMNS[name]), *parts[name]]) for name in _COLUMNS}
+        rows = [len(block.row_names) for block, _ in self.added]
+        first_row = np.repeat(np.cumsum([0, *rows])[:-1], np.asarray(rows, np.intp))
+        columns["parent"] = np.where(columns["parent"] < 0, -1, columns["parent"] + first_row).astype(np.int32)
+        for begin, (block, side) in zip(np.cumsum([0, *rows]).tolist(), self.added, strict=False):
+            if side is not None:
+                columns["side"][begin : begin + len(block.row_names)] = side
+        numbers, first_name = np.asarray(self.numbers, np.int32), np.cumsum([0, *(len(b.names) for b, _ in self.added)])
+        for way in ("inputs", "outputs"):
+            columns[way] = numbers[
+                columns[way] + np.repeat(first_name[:-1], np.asarray(list(map(len, parts[way])), np.intp))
+            ]
+        return columns
 
     def _group(self, group: torch.distributed.ProcessGroup) -> int:
         """Return the index of a process group, and add the group if it is new."""
@@ -392,7 +411,7 @@ class _Builder:
         for value, s in enumerate(storage):
             if s >= 0 and roots[s] < 0:
                 roots[s] = value
-        columns = {name: np.concatenate(parts) for name, parts in self.columns.items()}
+        columns = self._columns()
         inputs, outputs = (Ragged.joined(columns[f"{way} of row"], columns[way]) for way in ("inputs", "outputs"))
         flags = columns["flags"]
         flags[_views(flags, inputs, outputs, np.asarray(storage, np.int64))] |= _VIEW
@@ -533,7 +552,7 @@ def read_joint(
     ends = StepBoundary(outputs=builder.values(returned))
     if isinstance(returned, dict):
         has_backward, past = "fw_flat_out" in returned, frozenset[str]()
-        if has_backward and any((sides == BACKWARD).any() for sides in builder.columns["side"]):
+        if has_backward and builder.has_backward():
             asked_for = Counter(b.args[0].name for b in trace.bound_symbols if b.sym.id is prims.PrimIDs.GET_GRAD)
             given: Counter[str] = Counter()
             ignored = []
