@@ -7,7 +7,8 @@ import copy
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import CellType, FunctionType
 from typing import Any
 
@@ -57,27 +58,80 @@ def seeded(seed: int) -> Iterator[None]:
     is inside this context, no other thread plans or enters the context. Under fake tensors, no random number is drawn,
     so the context has no effect.
     """
-    # Under fake tensors, the random state that PyTorch returns is itself fake, and cannot be restored.
-    if _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None:
+    if _has_fake_random_state():
         yield
         return
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with PLANNING, torch.random.fork_rng(devices=devices):
+    with PLANNING, _restored_random_state_of_torch():
         torch.manual_seed(seed)
         yield
 
 
+def _has_fake_random_state() -> bool:
+    """Return whether the random state that PyTorch returns is itself fake, and cannot be restored."""
+    return _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None
+
+
+def _restored_random_state_of_torch() -> contextlib.AbstractContextManager[None]:
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    return torch.random.fork_rng(devices=devices, enabled=not _has_fake_random_state())
+
+
 @contextlib.contextmanager
 def restored_random_states() -> Iterator[None]:
-    """Restore the states of Python's and NumPy's random numbers at the end of the context."""
+    """Restore the states of the random numbers of Python, NumPy and PyTorch at the end of the context."""
     numpy = sys.modules.get("numpy")
     python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy is not None else None
     try:
-        yield
+        with _restored_random_state_of_torch():
+            yield
     finally:
         random.setstate(python_state)
         if numpy is not None:
             numpy.random.set_state(numpy_state)
+
+
+_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    (torch.is_warn_always_enabled, torch.set_warn_always),
+    (
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1]),
+    ),
+    # A default device that nobody has set costs nothing, but one that is set slows down every function of PyTorch.
+    (
+        torch.get_default_device,
+        lambda device: torch.set_default_device(None if device == torch.device("cpu") else device),
+    ),
+    *(
+        setting
+        for device in ("cpu", "cuda")
+        for setting in (
+            (partial(torch.is_autocast_enabled, device), partial(torch.set_autocast_enabled, device)),
+            (partial(torch.get_autocast_dtype, device), partial(torch.set_autocast_dtype, device)),
+        )
+    ),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+)
+"""Settings of PyTorch that a program may change: a function that returns the value, and one that sets it."""
+
+
+@contextlib.contextmanager
+def restored_settings() -> Iterator[None]:
+    """Restore the settings of PyTorch that a program has changed, at the end of the context."""
+    before = [get() for get, _ in _SETTINGS]
+    try:
+        yield
+    finally:
+        for value, (get, set_again) in zip(before, _SETTINGS, strict=True):
+            if get() != value:
+                set_again(value)
 
 
 def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:

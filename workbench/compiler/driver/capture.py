@@ -35,7 +35,7 @@ from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.source_frames import user_line
 from workbench.core.graph import Origin
 from workbench.errors import ProgramError, WorkbenchError, short_repr
-from workbench.programs import Program, modes
+from workbench.programs import Program, modes, placement
 from workbench.programs.files import describe_error
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.util.gc_pause import paused_gc
@@ -183,6 +183,7 @@ class Capture:
 
 @one_at_a_time
 @paused_gc()
+@placement.restored_settings()
 def capture(
     program: Program,
     executor: str,

@@ -224,7 +224,8 @@ def count_operators(program: Program) -> int:
     try:
         function, args, kwargs = _copies_with_values(program)
         restored = placement.restored_random_states()
-        with placement.seeded(0), restored, redirect_stdout(sys.stderr), _OperatorCount() as counted:
+        settings = placement.restored_settings()
+        with placement.seeded(0), restored, settings, redirect_stdout(sys.stderr), _OperatorCount() as counted:
             function(*args, **kwargs)
     except (WorkbenchError, KeyboardInterrupt):
         raise
@@ -253,7 +254,12 @@ def _find_pieces(function: Any, args: Any, kwargs: Any, mode: FakeTensorMode, *,
 
     Text that the program prints goes to stderr, because the workbench's commands write their results to stdout.
     """
-    with redirect_stdout(sys.stderr), warnings.catch_warnings(), placement.restored_random_states():
+    with (
+        redirect_stdout(sys.stderr),
+        warnings.catch_warnings(),
+        placement.restored_random_states(),
+        placement.restored_settings(),
+    ):
         # Ignore a learning rate scheduler's warning that the optimizer has taken no step. The warning is about the
         # user's optimizer, but here a copy of this optimizer takes the step.
         warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)

@@ -509,6 +509,9 @@ class _Tracer(fx.Interpreter):
             return self.call_function(target.op, args, kwargs)
         if _changes_pytorch(target) or any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
             raise NotImplementedError(f"Thunder does not know {name_of(target)}")
+        if changes_setting(self.running):
+            # Called here, it would change the setting once, while tracing, but not when the compiled program runs.
+            raise NotImplementedError(f"Thunder does not know {name_of(target)}, which changes a setting of PyTorch")
         if isinstance(target, numpy_to_tensor_wrapper):
             return numpy_result(target, args, kwargs)
         return _refuse_tensors(target, target(*args, **kwargs))
@@ -617,12 +620,18 @@ class _UnsupportedNodes(_Tracer):
         self.refusals = refusals
         self.differentiated = differentiated
         self._depth = 0
+        self._under_settings = _nodes_under_settings(source.graph)
 
     def run_node(self, n: fx.Node) -> Any:
         trace = get_tracectx()
         assert trace is not None
         # Save the scopes. If an operator's rule raises an error, Thunder leaves the rule's unfinished scopes open.
         scopes, recorded = list(trace.scopes), len(trace.bound_symbols)
+        if n in self._under_settings:
+            frame = place_of(n, self.source.paths)[1]
+            where = line_prefix(frame.file, frame.line)
+            self.refusals[n] = f"{where}Thunder cannot trace what runs under a changed setting of PyTorch"
+            return _example_proxies(n)
         self._depth += transform_change(n)
         if self._depth or _changes_pytorch(n.target):
             frame = place_of(n, self.source.paths)[1]
@@ -739,6 +748,47 @@ def transform_change(node: fx.Node) -> int:
 def _changes_pytorch(target: Any) -> bool:
     """Return whether a function begins or ends a `torch.func` transform, such as `torch.vmap`."""
     return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
+
+
+_CHANGES_SETTING = re.compile(r"_?(set|enable|use)_[a-z]|(manual_)?seed(_all)?$")
+_SETTINGS = ("torch", "torch._C", "torch.cuda", "torch.random", "torch.backends", "torch.autograd")
+
+
+def changes_setting(node: fx.Node) -> bool:
+    """Return whether a node calls a function that changes a setting of PyTorch, such as `torch.set_default_dtype`.
+
+    Contexts for gradients, autocast and the kernels of attention do not count. Thunder has rules for the first two.
+    """
+    name, module = (str(getattr(node.target, which, "")) for which in ("__name__", "__module__"))
+    if node.op != "call_function" or name == "_set_grad_enabled" or _CHANGES_SETTING.match(name) is None:
+        return False
+    return module in _SETTINGS or module.startswith(("torch.cuda.", "torch.backends."))
+
+
+def _nodes_under_settings(graph: fx.GraphModule) -> set[fx.Node]:
+    """Return the nodes of a graph that change a setting of PyTorch, and all nodes that run under a changed setting.
+
+    The value from before the graph is unknown, because Dynamo changes the setting while it traces. If the graph sets
+    several values, the last value is taken to be the value from before. If it sets only one value, the setting stays
+    changed until the end of the graph.
+    """
+    calls = [node for node in graph.graph.nodes if changes_setting(node)]
+    values: dict[str, list[Any]] = {}
+    for node in calls:
+        values.setdefault(name_of(node.target), []).append((node.args, node.kwargs))
+    found, changed = set(calls), set[str]()
+    for node in graph.graph.nodes if calls else ():
+        if node in found:
+            name = name_of(node.target)
+            every = values[name]
+            restores = (node.args, node.kwargs) == every[-1] and any(value != every[-1] for value in every)
+            if restores or name.endswith(("seed", "seed_all")):
+                changed.discard(name)
+            else:
+                changed.add(name)
+        elif changed and node.op in ("call_function", "call_method"):
+            found.add(node)
+    return found
 
 
 def _refuse_tensors(target: Any, result: Any) -> Any:

@@ -60,6 +60,11 @@ _CAUSES = (
         "torch.nn.functional.ctc_loss outside of the program",
     ),
     (
+        r"which changes a setting of PyTorch",
+        "change the setting before the program, or open the program in parts: PyTorch then runs the code from this "
+        "change to its end",
+    ),
+    (
         r"modules/adaptive\.py in forward",
         "the module selects rows by their values: compute the same loss by "
         "torch.nn.functional.nll_loss(module.log_prob(x), target)",
