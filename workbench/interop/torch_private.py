@@ -91,6 +91,7 @@ SEAM = PrivateApi(
         "inject_property": "torch.nn.utils.parametrize:_inject_property",
         "rebuild_tensor_of_new_dtype": "torch._utils:_rebuild_tensor_v3",
         "no_dispatch": "torch.utils._mode_utils:no_dispatch",
+        "numpy_method_wrapper": "torch._dynamo.utils:numpy_method_wrapper",
         "numpy_operator_wrapper": "torch._dynamo.utils:numpy_operator_wrapper",
         "numpy_to_tensor_wrapper": "torch._dynamo.utils:numpy_to_tensor_wrapper",
         "split_module": "torch.fx.passes.split_module:split_module",

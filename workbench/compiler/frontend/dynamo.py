@@ -32,7 +32,7 @@ from workbench.compiler.frontend.dynamo_session import (
     dynamo_settings,
     no_collections,
 )
-from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of
+from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of, place_numbers
 from workbench.compiler.frontend.gradient_paths import drop_unused_gradients
 from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
@@ -443,6 +443,7 @@ def prepare_graph(
     erase_vmap(graph)
     rewrite_scans(graph)
     inline_einops(graph)
+    place_numbers(graph)
     erase_bounds_of_bools(graph.graph)
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")

@@ -93,6 +93,7 @@ from workbench.interop.torch_private import (
     OpOverload,
     OpOverloadPacket,
     _log_api_usage_once,
+    numpy_method_wrapper,
     numpy_operator_wrapper,
     numpy_to_tensor_wrapper,
     tree_iter,
@@ -505,6 +506,8 @@ class _Tracer(fx.Interpreter):
             return args[0].copy_(self.call_function(IN_PLACE[target], args, kwargs))
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
             return target(*args, **kwargs)
+        if is_number_of_numpy(self.running) and any(user.op == "output" for user in self.running.users):
+            raise NotImplementedError("Thunder returns a number where NumPy's code expects an array")
         if isinstance(target, numpy_operator_wrapper):
             return self.call_function(target.op, args, kwargs)
         if _changes_pytorch(target) or any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
@@ -512,7 +515,9 @@ class _Tracer(fx.Interpreter):
         if changes_setting(self.running):
             # Called here, it would change the setting once, while tracing, but not when the compiled program runs.
             raise NotImplementedError(f"Thunder does not know {name_of(target)}, which changes a setting of PyTorch")
-        if isinstance(target, numpy_to_tensor_wrapper):
+        if isinstance(target, numpy_method_wrapper) and target.method == "item" and isinstance(args[0], int | float):
+            return args[0]
+        if isinstance(target, numpy_to_tensor_wrapper | numpy_method_wrapper):
             return numpy_result(target, args, kwargs)
         return _refuse_tensors(target, target(*args, **kwargs))
 
@@ -763,6 +768,31 @@ def changes_setting(node: fx.Node) -> bool:
     if node.op != "call_function" or name == "_set_grad_enabled" or _CHANGES_SETTING.match(name) is None:
         return False
     return module in _SETTINGS or module.startswith(("torch.cuda.", "torch.backends."))
+
+
+def is_number_of_numpy(node: fx.Node) -> bool:
+    """Return whether a node calls a function of NumPy on numbers, so that Thunder computes it while it traces."""
+    wrappers = numpy_to_tensor_wrapper | numpy_method_wrapper | numpy_operator_wrapper
+    return isinstance(node.target, wrappers) and all(map(is_number_of_numpy, node.all_input_nodes))
+
+
+def place_numbers(graph: fx.GraphModule) -> None:
+    """Erase the numbers of NumPy that no node reads, and give each node that reads such a number a copy of its own.
+
+    Dynamo writes the value of ``float(np.sqrt(2.0))`` into the graph, but also leaves the calls. If the graph is cut,
+    a number must not be passed from one piece to another: Thunder has a number where PyTorch has a tensor.
+    """
+    for node in reversed(graph.graph.nodes):
+        unread = node.target in (torch.sym_float, torch.sym_int) and not node.all_input_nodes
+        if not unread and not is_number_of_numpy(node):
+            continue
+        if not node.users:
+            graph.graph.erase_node(node)
+            continue
+        _, *more = node.users
+        for user in more if is_number_of_numpy(node) else ():
+            with graph.graph.inserting_before(user):
+                user.replace_input_with(node, graph.graph.node_copy(node, lambda read: read))
 
 
 def _nodes_under_settings(graph: fx.GraphModule) -> set[fx.Node]:

@@ -29,7 +29,14 @@ from workbench.compiler.frontend.dynamo_session import (
     run_uncompiled_after_errors,
 )
 from workbench.compiler.frontend.fake_step import WRITES_HISTORY, StepRecorder, UnplannablePartError
-from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused_nodes, name_of, transform_change
+from workbench.compiler.frontend.fx_to_thunder import (
+    constants_of,
+    find_refused_nodes,
+    is_number_of_numpy,
+    name_of,
+    place_numbers,
+    transform_change,
+)
 from workbench.compiler.frontend.gradient_paths import (
     OPERATORS,
     Run,
@@ -135,6 +142,7 @@ class GraphSplitter:
         """
         erase_vmap(graph)
         inline_einops(graph)
+        place_numbers(graph)
         key, behind = self._key(graph), reason_of(graph)
         try:
             found = find_refused_nodes(graph, inputs)
@@ -498,6 +506,7 @@ def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> di
     """
     numbers: dict[fx.Node, int] = {}
     number, last = 0, None
+    numbers_of_numpy: list[fx.Node] = []
     for node, inside in _regions(graph):
         read = node.all_input_nodes
         if node.target is operator.getitem and len(read) == 1 and node.args[0] is read[0] and read[0] in numbers:
@@ -505,10 +514,15 @@ def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> di
             numbers[node] = numbers[read[0]]
             continue
         taken = node not in refusals
+        if taken and is_number_of_numpy(node):
+            numbers_of_numpy.append(node)
+            continue
         if last is not None and taken is not last and not inside:
             number += 1
         last = last if inside and last is not None else taken
         numbers[node] = number
+    for node in reversed(numbers_of_numpy):  # `place_numbers` has given each number a single reader
+        numbers[node] = numbers[next(iter(node.users))]
     if any(_writes_elsewhere(node, numbers) for node in numbers):
         return dict.fromkeys(numbers, 0)
     return numbers
