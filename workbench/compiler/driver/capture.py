@@ -39,6 +39,7 @@ from workbench.programs import Program, modes, placement
 from workbench.programs.files import describe_error
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.util.gc_pause import paused_gc
+from workbench.util.interruptions import interruptions_raised
 from workbench.util.planning_lock import one_at_a_time, planned_property
 
 if TYPE_CHECKING:
@@ -284,6 +285,7 @@ def _refuse_backward_hooks(function: Any) -> None:
 
 
 @end_transforms()
+@interruptions_raised()
 def _capture(
     program: Program,
     executor: str,

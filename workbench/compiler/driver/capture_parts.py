@@ -30,6 +30,7 @@ from workbench.interop.torch_private import (
 from workbench.programs import Program, placement
 from workbench.programs.files import describe_error
 from workbench.programs.tensors import find_tensors
+from workbench.util.interruptions import interruptions_raised
 
 if TYPE_CHECKING:
     from workbench.compiler.driver.capture import Capture
@@ -124,6 +125,7 @@ def _read_remedy(program: Program, error: BaseException) -> str:
 
 
 @end_transforms()
+@interruptions_raised()
 def capture_parts(
     program: Program, executor: str, why: str, capture_graph: Callable[[Program, str], Capture]
 ) -> PartsCapture:

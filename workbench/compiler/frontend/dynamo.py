@@ -53,6 +53,7 @@ from workbench.interop.torch_private import (
     dynamo_utils,
 )
 from workbench.programs.modes import active_modes
+from workbench.util.interruptions import interruptions_raised
 
 _AS_IT_IS = contextlib.nullcontext()
 
@@ -209,7 +210,7 @@ class DynamoCompiled:
         self._given = (args, kwargs)
         usual = _AS_IT_IS if dynamo_stance.is_default_stance() else dynamo_stance.default_stance()
         through = decompose_layers() if self._asks else _AS_IT_IS
-        with usual, active_modes(self._modes), through:
+        with usual, active_modes(self._modes), through, interruptions_raised(exits=True):
             try:
                 return self._call(*args, **kwargs)
             except BackendCompilerFailed as error:

@@ -17,6 +17,7 @@ from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches
 from workbench.compiler.interop.thunder_api import cell_of, transforms
 from workbench.compiler.lowering import thunder_fixes
 from workbench.programs.modes import turn_given_up
+from workbench.util.interruptions import interruptions_raised
 from workbench.util.planning_lock import PLANNING
 
 
@@ -74,7 +75,7 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
 def _trace_with_patches(stock: Callable[..., Any]) -> Callable[..., Any]:
     def acquire_initial_trace(*args: Any, **kwargs: Any) -> Any:
         try:
-            with compile_alone(), install_patches():
+            with compile_alone(), install_patches(), interruptions_raised(exits=True):
                 return stock(*args, **kwargs)
         except BaseException:
             thunder_patches.forget_layouts()
@@ -86,7 +87,7 @@ def _trace_with_patches(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _build_with_patches(stock: Callable[..., Any]) -> Callable[..., Any]:
     def apply_transforms_and_build_cache_entry(*args: Any, **kwargs: Any) -> Any:
         try:
-            with compile_alone(), install_patches():
+            with compile_alone(), install_patches(), interruptions_raised(exits=True):
                 return stock(*args, **kwargs)
         finally:
             thunder_patches.forget_layouts()
