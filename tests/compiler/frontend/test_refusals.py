@@ -511,3 +511,29 @@ def test_a_reentrant_checkpoint_is_refused_with_a_remedy(capture: str) -> None:
     said = r"test_refusals.py:\d+ \(.*checkpoint\(function, x, use_reentrant=False\)"
     with pytest.raises(ProgramError, match=said):
         workbench.open(program, torch.randn(2, 4, requires_grad=True), device="cpu", capture=capture)
+
+
+def in_two_types(x: torch.Tensor) -> torch.Tensor:
+    return (MODEL(x) @ torch.ones(4, 4, dtype=torch.float64)).sin()
+
+
+@pytest.mark.parametrize("capture", ["auto", "parts"])
+@pytest.mark.parametrize("wrong", ["first layer", "second layer", "integers", "matmul"])
+def test_a_program_whose_other_operators_can_be_compiled_fails_as_in_eager(wrong: str, capture: str) -> None:
+    program: Any = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+    x = torch.randn(2, 4)
+    if wrong == "first layer":
+        x = x.double()
+    elif wrong == "second layer":
+        program[2].double()
+    elif wrong == "integers":
+        x = torch.ones(2, 4, dtype=torch.int64)
+    else:
+        program = in_two_types
+    with pytest.raises(RuntimeError) as eager:
+        program(x)
+    with pytest.raises(
+        ProgramError, match=re.escape(f"fails in eager PyTorch: RuntimeError: {eager.value}")
+    ) as refused:
+        workbench.open(program, x, capture=capture)
+    assert wrong != "matmul" or "test_refusals.py" in str(refused.value)

@@ -17,7 +17,7 @@ import torch
 from workbench.analysis.memory.multi_graph_memory import RecordedStep
 from workbench.compiler.frontend import dynamo
 from workbench.compiler.frontend import graph_breaks as parts
-from workbench.compiler.frontend.trace_errors import remedy
+from workbench.compiler.frontend.trace_errors import MIXED_TYPES, remedy
 from workbench.compiler.trace.source_frames import user_line
 from workbench.errors import ProgramError, WorkbenchError, short_repr
 from workbench.interop.torch_private import (
@@ -146,8 +146,8 @@ def capture_parts(
     Raises
     ------
     ProgramError
-        If the program fails or contains no operator. Also if the program is for a planned GPU and reads values of
-        tensors.
+        If the program fails or contains no operator, or if PyTorch refuses the types of its tensors. Also if the
+        program is for a planned GPU and reads values of tensors.
     """
     mode = program.fake_mode or FakeTensorMode()
     function, args, kwargs = program.callable, program.args, program.kwargs
@@ -197,6 +197,9 @@ def capture_parts(
             except ProgramError as error:
                 refusal = str(error)
         made.append(PartCapture(name, seen.piece, seen.calls, refusal, captured))
+    if program.fake_mode is None and any(MIXED_TYPES in part.refusal for part in made):
+        # Operators on fake tensors accept data types that PyTorch may refuse, so ask PyTorch.
+        count_operators(program)
     if not isinstance(recorded, str):
         recorded = recorded.with_part_names({part.piece.key: part.name for part in made})
     return PartsCapture(program, executor, tuple(made), why, recorded)

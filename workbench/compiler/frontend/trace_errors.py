@@ -19,6 +19,9 @@ RAISES = "the program raises an error of its own"
 FAILS = "fails on its inputs"
 """Part of the reason if PyTorch refuses an operator because of the shapes or types of the operator's inputs."""
 
+MIXED_TYPES = "PyTorch cannot combine these data types either"
+"""Part of the reason if an operator has tensors of different data types. Fake tensors accept some of them."""
+
 UNREAD = "no incoming gradient is read by the backward of the torch.autograd.Function"
 """Reason for a `torch.autograd.Function` whose gradients do not depend on its incoming gradients."""
 
@@ -46,8 +49,7 @@ _CAUSES = (
     (
         r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype|"
         r"must have the same dtype|to have one of the following scalar types",
-        "PyTorch cannot combine these data types either: cast one of the tensors, as model.to(x.dtype) does, or open "
-        "the program inside torch.autocast",
+        f"{MIXED_TYPES}: cast one of the tensors, as model.to(x.dtype) does, or open the program inside torch.autocast",
     ),
     (
         RAISES,
