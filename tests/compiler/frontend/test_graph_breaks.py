@@ -213,6 +213,16 @@ def test_a_call_that_needs_a_single_plan_is_refused_with_the_parts_to_use(speaks
         speaks.choose({"saved:forward/tanh": "recompute"})
 
 
+def count_values(x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.bincount(x.long().flatten())
+
+
+def test_if_pytorch_runs_the_whole_program_the_refusal_says_so() -> None:
+    bench = workbench.open(count_values, torch.ones(4, 4))
+    with pytest.raises(PlanError, match="PyTorch runs all of count_values, because no part of it can be compiled"):
+        _ = bench.plan
+
+
 def test_inherited_members_of_a_bench_of_parts_work_or_are_refused(speaks: PartsBench, tmp_path: Path) -> None:
     """`PartsBench` does not call `Workbench.__init__`, so it must set the state that inherited members need."""
     works: dict[str, Callable[[], Any]] = {

@@ -337,6 +337,11 @@ class PartsBench(Workbench):
 
     def _refuse(self, name: str) -> NoReturn:
         names = ", ".join(f"bench.parts[{at}]" for at, part in enumerate(self.parts) if isinstance(part, Part))
+        if not names:
+            raise PlanError(
+                f"PyTorch runs all of {self.program.name}, because no part of it can be compiled; so it has no {name}",
+                advice=Advice("bench.parts lists the parts with the reasons", "the command plan lists the reasons"),
+            )
         raise PlanError(
             f"{self.program.name} has {len(self.parts)} parts, so it has no single {name}",
             advice=Advice(f"each part has its own: {names}", "the command plan shows each part"),
