@@ -110,7 +110,9 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
     groups = _inplace_results(_group_by_memory(trace, groups), trace)
     viewed: set[Any] = set().union(*groups)
     order = {name: at for at, name in enumerate(dict.fromkeys(n for b in trace.bound_symbols for n in names_in(b)))}
-    written = _written(trace)
+    # A write may reach an input itself through `detach`.
+    detached = {v for b in trace.bound_symbols if b.sym.name == "detach" for v in _tensors(b.flat_proxy_outs)}
+    written = _written(trace).union(*(group for group in groups if group & detached))
     names, bsyms = _CurrentNames(), []
     for bsym in trace.bound_symbols:
         if bsym.sym.id == prims.PrimIDs.RETURN:
