@@ -364,6 +364,15 @@ function render({ model, el }) {
         for(let tries = 0; tries < 100 && !el.isConnected; tries++)await new Promise((next)=>setTimeout(next, 50));
         openTab();
     }
+    const compareVersions = ()=>{
+        const page = document.documentElement.dataset, here = model.get("version"), lab = page.thunderWorkbench;
+        if (!lab || !here || lab === here) return;
+        delete page.thunderWorkbench;
+        model.send({
+            type: "versions_differ",
+            lab
+        });
+    };
     const place = h("span", {
         class: "wb-muted"
     });
@@ -377,6 +386,7 @@ function render({ model, el }) {
     sizes.observe(name);
     const draw = ()=>{
         const shown = model.get("content");
+        compareVersions();
         name.title = [
             shown.program,
             shown.place?.[0],

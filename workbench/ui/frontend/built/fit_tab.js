@@ -126,6 +126,7 @@ function render({ model, el }) {
         onchange: ask
     });
     const progress = h("progress", {
+        style: "flex: 0 1 120px; min-width: 24px",
         "aria-label": "Limits tried"
     }), said = h("span", {
         class: "wb-muted",
@@ -145,7 +146,7 @@ function render({ model, el }) {
         class: "wb-bad",
         role: "alert",
         hidden: true
-    }), why = h("div", {
+    }), lines = h("div"), why = h("div", {
         class: "wb-found"
     });
     el.replaceChildren(h("div", {
@@ -153,7 +154,7 @@ function render({ model, el }) {
         style: "flex-wrap: wrap"
     }, h("label", {
         class: "wb-check"
-    }, "Peak at most ", peak), fit, slider), wrong, h("div", {
+    }, "Peak at most ", peak), fit, slider), wrong, lines, h("div", {
         class: "wb-row"
     }, progress, said, again, each), why);
     let shown = 0, from = 0, began = 0;
@@ -183,17 +184,17 @@ function render({ model, el }) {
         progress.max = Math.max(1, count);
         progress.value = done;
         progress.hidden = "working" !== state;
-        const find = state ? "Find the curve again" : "Find the curve";
+        const find = state ? "Draw the curve again" : "Draw the curve";
         again.textContent = "working" === state ? "Cancel" : find;
         each.disabled = "working" === state || !state;
-        each.title = `Find the curve again, with a line for each kind of choice: ${levers.join(", ")}. This takes longer`;
+        each.title = `Draw the curve again, with a line for each kind of choice: ${levers.join(", ")}. This takes longer`;
         again.setAttribute("aria-label", "working" === state ? "Cancel the curve" : find);
         if ("working" !== state) began = 0;
         said.textContent = "working" === state ? `Curve: ${done} of ${count}${left(done, count)}` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
+        lines.replaceChildren(...(found?.lines ?? []).map((line)=>h("div", {
+                class: "wb-line-of"
+            }, line)));
         why.replaceChildren(...found ? [
-            ...found.lines.map((line)=>h("div", {
-                    class: "wb-line-of"
-                }, line)),
             ...found.steps.map((step)=>h("div", {
                     class: "wb-row wb-step"
                 }, h("span", {}, `${step.label}: ${step.effect}`), h("button", {

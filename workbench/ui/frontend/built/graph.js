@@ -1069,7 +1069,7 @@ function legendRows(ink, bars) {
         ],
         [
             pill("drop", ink.select, ink.select, ink.paper),
-            "A choice that differs from unmodified Thunder."
+            "A choice that differs from Thunder's own."
         ],
         [
             pill("stock", ink.muted, "none", ink.muted, 'stroke-dasharray="2 2"'),
@@ -1106,6 +1106,35 @@ function legendRows(ink, bars) {
             "At the right edge: the whole graph, with the region in view. Drag this region, or press arrow keys there, to move the view."
         ]
     ];
+}
+function keysOf(scene) {
+    const { arc, node, bar } = scene, styles = new Set(arc.style.filter((_, i)=>0 === arc.shape[i]));
+    return [
+        styles.has(0) && [
+            "saved",
+            "saved"
+        ],
+        styles.has(1) && [
+            "again",
+            "recomputed"
+        ],
+        styles.has(2) && [
+            "away",
+            "on the CPU"
+        ],
+        node.flags.some((flags)=>1 & flags) && [
+            "fusion",
+            "fusion"
+        ],
+        arc.shape.includes(1) && [
+            "cut",
+            "between fusions"
+        ],
+        bar.side.length > 0 && [
+            "wire",
+            "on its way, from issue to wait"
+        ]
+    ].filter(Boolean);
 }
 function toggleLegend(el, ink, bars) {
     const there = el.querySelector(".wb-legend-box"), button = el.querySelector('[data-do="legend"]');
@@ -2009,12 +2038,9 @@ class View {
       <canvas tabindex="0" role="application"
         aria-label="Joint graph. ${keys}"></canvas>
       <div class="wb-foot">
-        <span class="wb-key wb-key-saved">saved</span><span class="wb-key wb-key-again">recomputed</span>
-        <span class="wb-key wb-key-away">on the CPU</span>
-        <span class="wb-key wb-key-wire" hidden>on its way, from issue to wait</span>
+        <span class="wb-key-row"></span>
         <button data-do="legend" aria-expanded="false" title="What every line, box and colour means">Legend</button>
         <button data-do="views" hidden title="Statements that own no memory: reshapes, transposes, slices, shallow_copy"></button>
-        <span class="wb-grow"></span>
         <span class="wb-find">
           <input type="search" placeholder="Search  /" aria-label="Search statements" title="A name, a value, a module such as layers.17, a source line" spellcheck="false">
           <span class="wb-found" aria-live="polite"></span>
@@ -2029,7 +2055,7 @@ class View {
       <div class="wb-tip" hidden></div>
       <span class="wb-unseen" role="status"></span>`;
         this.viewsButton = el.querySelector('[data-do="views"]');
-        this.wireKey = el.querySelector(".wb-key-wire");
+        this.keys = el.querySelector(".wb-key-row");
         this.canvas = el.querySelector("canvas");
         this.search = el.querySelector("input");
         this.found = el.querySelector(".wb-found");
@@ -2064,7 +2090,7 @@ class View {
             this.askIndex();
         });
         on(this.search, "keydown", (e)=>this.onSearchKey(e));
-        on(el.querySelector(".wb-foot"), "click", (e)=>this.onTool(e.target.dataset?.do));
+        on(el.querySelector(".wb-foot"), "click", (e)=>this.onTool(e.target.closest("[data-do]")?.dataset.do));
         this.overview = new Overview(this.state, {
             moved: ()=>{
                 this.atFit = false;
@@ -2123,7 +2149,9 @@ class View {
         this.takeAsked();
         if (performance.now() < this.refitUntil || first && this.atFit && places.width) this.fit();
         else if (held) places.top += places.locate(held.id).y - held.y;
-        this.wireKey.hidden = !next || 0 === next.bar.side.length;
+        this.keys.replaceChildren(...(next ? keysOf(next) : []).map(([name, words])=>h("span", {
+                class: `wb-key wb-key-${name}`
+            }, words)));
         this.nameViews();
         this.index = null;
         this.indexAsked = this.typed = false;
@@ -2170,7 +2198,14 @@ class View {
             hidden: 0
         };
         this.viewsButton.hidden = 0 === count || this.state.readOnly;
-        this.viewsButton.textContent = hidden ? `Show ${hidden} reshapes and other views` : `Hide ${count} reshapes and other views`;
+        const rest = h("span", {
+            class: "wb-rest"
+        }, "reshapes and other ");
+        this.viewsButton.replaceChildren(...hidden ? [
+            `Show ${hidden} `
+        ] : [
+            `Hide ${count} `
+        ], rest, "views");
     }
     redraw() {
         if (this.pending) return;
@@ -2604,7 +2639,7 @@ class View {
     }
     tellFound() {
         const place = this.hits.findIndex(({ id })=>id === this.current), asked = this.search.value.trim();
-        this.found.textContent = asked ? this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : "none" : "";
+        this.found.textContent = asked ? this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : this.indexAsked && !this.index ? "…" : "none" : "";
         this.found.title = asked && this.current && !this.places.scene.at.has(this.current) ? "In a folded layer or a hidden view: Enter shows it" : "";
         for (const button of this.el.querySelectorAll(".wb-find button"))button.disabled = !this.hits.length;
     }

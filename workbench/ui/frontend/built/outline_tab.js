@@ -361,7 +361,7 @@ function render({ model, el }) {
                         key: here.key,
                         option
                     })
-            }, `${"stock" === option ? "as stock" : option} × ${count}`)), turns.length ? "" : h("span", {
+            }, `${"stock" === option ? "back to the default" : option} × ${count}`)), turns.length ? "" : h("span", {
             class: "wb-muted"
         }, "nothing else can be chosen"));
         if (focus) body.querySelector(`[data-key="${CSS.escape(active)}"]`)?.focus();

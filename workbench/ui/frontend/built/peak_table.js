@@ -84,18 +84,23 @@ function list(model, kind, { head = "", rows = [], peak = null }) {
             class: "wb-right"
         }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))), h("tbody", {}, rows.map((row)=>h("tr", {
                 class: row.id ? "wb-can" : null,
-                "data-value": row.value,
+                "data-value": row.name ?? row.value,
                 onclick: go(row.id)
             }, h("td", {
                 class: "wb-right"
             }, row.bytes), h("td", {
                 class: "wb-made",
-                title: row.value
+                title: row.name ?? row.value
             }, row.id ? h("button", {
                 class: "wb-link"
             }, row.value) : h("code", {}, row.value)), h("td", {
-                title: row.statement
-            }, h("code", {}, row.statement)), h("td", {}, source(row.source)))))), {
+                title: [
+                    row.statement,
+                    row.scope
+                ].filter(Boolean).join(" in ")
+            }, h("code", {}, row.statement), row.scope && h("span", {
+                class: "wb-muted"
+            }, ` ${row.scope}`)), h("td", {}, source(row.source)))))), {
             "data-kind": kind
         })
     ];

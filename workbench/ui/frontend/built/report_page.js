@@ -1117,7 +1117,7 @@ function legendRows(ink, bars) {
         ],
         [
             pill("drop", ink.select, ink.select, ink.paper),
-            "A choice that differs from unmodified Thunder."
+            "A choice that differs from Thunder's own."
         ],
         [
             pill("stock", ink.muted, "none", ink.muted, 'stroke-dasharray="2 2"'),
@@ -1154,6 +1154,35 @@ function legendRows(ink, bars) {
             "At the right edge: the whole graph, with the region in view. Drag this region, or press arrow keys there, to move the view."
         ]
     ];
+}
+function keysOf(scene) {
+    const { arc, node, bar } = scene, styles = new Set(arc.style.filter((_, i)=>0 === arc.shape[i]));
+    return [
+        styles.has(0) && [
+            "saved",
+            "saved"
+        ],
+        styles.has(1) && [
+            "again",
+            "recomputed"
+        ],
+        styles.has(2) && [
+            "away",
+            "on the CPU"
+        ],
+        node.flags.some((flags)=>1 & flags) && [
+            "fusion",
+            "fusion"
+        ],
+        arc.shape.includes(1) && [
+            "cut",
+            "between fusions"
+        ],
+        bar.side.length > 0 && [
+            "wire",
+            "on its way, from issue to wait"
+        ]
+    ].filter(Boolean);
 }
 function toggleLegend(el, ink, bars) {
     const there = el.querySelector(".wb-legend-box"), button = el.querySelector('[data-do="legend"]');
@@ -2057,12 +2086,9 @@ class View {
       <canvas tabindex="0" role="application"
         aria-label="Joint graph. ${keys}"></canvas>
       <div class="wb-foot">
-        <span class="wb-key wb-key-saved">saved</span><span class="wb-key wb-key-again">recomputed</span>
-        <span class="wb-key wb-key-away">on the CPU</span>
-        <span class="wb-key wb-key-wire" hidden>on its way, from issue to wait</span>
+        <span class="wb-key-row"></span>
         <button data-do="legend" aria-expanded="false" title="What every line, box and colour means">Legend</button>
         <button data-do="views" hidden title="Statements that own no memory: reshapes, transposes, slices, shallow_copy"></button>
-        <span class="wb-grow"></span>
         <span class="wb-find">
           <input type="search" placeholder="Search  /" aria-label="Search statements" title="A name, a value, a module such as layers.17, a source line" spellcheck="false">
           <span class="wb-found" aria-live="polite"></span>
@@ -2077,7 +2103,7 @@ class View {
       <div class="wb-tip" hidden></div>
       <span class="wb-unseen" role="status"></span>`;
         this.viewsButton = el.querySelector('[data-do="views"]');
-        this.wireKey = el.querySelector(".wb-key-wire");
+        this.keys = el.querySelector(".wb-key-row");
         this.canvas = el.querySelector("canvas");
         this.search = el.querySelector("input");
         this.found = el.querySelector(".wb-found");
@@ -2112,7 +2138,7 @@ class View {
             this.askIndex();
         });
         on(this.search, "keydown", (e)=>this.onSearchKey(e));
-        on(el.querySelector(".wb-foot"), "click", (e)=>this.onTool(e.target.dataset?.do));
+        on(el.querySelector(".wb-foot"), "click", (e)=>this.onTool(e.target.closest("[data-do]")?.dataset.do));
         this.overview = new Overview(this.state, {
             moved: ()=>{
                 this.atFit = false;
@@ -2171,7 +2197,9 @@ class View {
         this.takeAsked();
         if (performance.now() < this.refitUntil || first && this.atFit && places.width) this.fit();
         else if (held) places.top += places.locate(held.id).y - held.y;
-        this.wireKey.hidden = !next || 0 === next.bar.side.length;
+        this.keys.replaceChildren(...(next ? keysOf(next) : []).map(([name, words])=>h("span", {
+                class: `wb-key wb-key-${name}`
+            }, words)));
         this.nameViews();
         this.index = null;
         this.indexAsked = this.typed = false;
@@ -2218,7 +2246,14 @@ class View {
             hidden: 0
         };
         this.viewsButton.hidden = 0 === count || this.state.readOnly;
-        this.viewsButton.textContent = hidden ? `Show ${hidden} reshapes and other views` : `Hide ${count} reshapes and other views`;
+        const rest = h("span", {
+            class: "wb-rest"
+        }, "reshapes and other ");
+        this.viewsButton.replaceChildren(...hidden ? [
+            `Show ${hidden} `
+        ] : [
+            `Hide ${count} `
+        ], rest, "views");
     }
     redraw() {
         if (this.pending) return;
@@ -2652,7 +2687,7 @@ class View {
     }
     tellFound() {
         const place = this.hits.findIndex(({ id })=>id === this.current), asked = this.search.value.trim();
-        this.found.textContent = asked ? this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : "none" : "";
+        this.found.textContent = asked ? this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : this.indexAsked && !this.index ? "…" : "none" : "";
         this.found.title = asked && this.current && !this.places.scene.at.has(this.current) ? "In a folded layer or a hidden view: Enter shows it" : "";
         for (const button of this.el.querySelectorAll(".wb-find button"))button.disabled = !this.hits.length;
     }
@@ -2827,18 +2862,23 @@ function peak_table_list(model, kind, { head = "", rows = [], peak = null }) {
             class: "wb-right"
         }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))), h("tbody", {}, rows.map((row)=>h("tr", {
                 class: row.id ? "wb-can" : null,
-                "data-value": row.value,
+                "data-value": row.name ?? row.value,
                 onclick: go(row.id)
             }, h("td", {
                 class: "wb-right"
             }, row.bytes), h("td", {
                 class: "wb-made",
-                title: row.value
+                title: row.name ?? row.value
             }, row.id ? h("button", {
                 class: "wb-link"
             }, row.value) : h("code", {}, row.value)), h("td", {
-                title: row.statement
-            }, h("code", {}, row.statement)), h("td", {}, peak_table_source(row.source)))))), {
+                title: [
+                    row.statement,
+                    row.scope
+                ].filter(Boolean).join(" in ")
+            }, h("code", {}, row.statement), row.scope && h("span", {
+                class: "wb-muted"
+            }, ` ${row.scope}`)), h("td", {}, peak_table_source(row.source)))))), {
             "data-kind": kind
         })
     ];
@@ -3427,7 +3467,7 @@ function tell() {
     if (!site) return void report_page_place("about").replaceChildren(report_page_element("div", "Click an arc or a mark to see what could be chosen there.", "wb-muted"));
     report_page_place("about").replaceChildren(report_page_element("strong", site.label), " ", report_page_element("code", site.id, "wb-muted"), " ", report_page_element("code", site.source, "wb-muted"), ...site.options.map((option)=>{
         const why = site.illegal[option], state = option === site.choice ? "chosen" : why ? `refused: ${why}` : "legal", row = document.createElement("div");
-        row.append(report_page_element("code", option), " ", report_page_element("span", option === site.default ? `${state}, stock` : state, "wb-muted"));
+        row.append(report_page_element("code", option), " ", report_page_element("span", option === site.default ? `${state}, default` : state, "wb-muted"));
         return row;
     }));
 }
