@@ -178,9 +178,9 @@ def train(build: Callable[[], accuracy.Parts], config: Config) -> Training:
     own error against double precision exceeds the tolerance. The first step is always compared.
     """
     callable_, args, kwargs = build()
-    with accuracy.RandomWatch() as watch:
+    with accuracy.ForwardWatch() as watch:
         accuracy.Stepper(callable_, args, kwargs).forward()
-    random = watch.random
+    random, least = watch.random, max(_SHARE, watch.least)
     callable_, args, kwargs = build()
     reference = api.stock(callable_, capture=config.capture) if random else callable_
     stepper = accuracy.Stepper(callable_, args, kwargs, reference)
@@ -191,13 +191,13 @@ def train(build: Callable[[], accuracy.Parts], config: Config) -> Training:
     for number, (ours, theirs) in enumerate(zip(found, expected, strict=True), 1):
         exact = None if double is None else double[number - 1]
         if number > 1 and exact is not None:
-            off = _farthest(compare_tensors(theirs, _rounded(exact, theirs), accuracy.FLOAT64, least=_SHARE))
+            off = _farthest(compare_tensors(theirs, _rounded(exact, theirs), accuracy.FLOAT64, least=least))
             if off is not None:
                 share = f"{100 * off.max_rel_error:.2g} %"
                 return Training(unstable=f"step {number}: eager PyTorch is off by {share} in {off.name}")
         own = {} if exact is None else accuracy.own_errors_of(theirs, exact)
         name = "stock plan" if random else "eager"
-        off = _farthest(compare_tensors(ours, theirs, name, own_errors=own, least=_SHARE))
+        off = _farthest(compare_tensors(ours, theirs, name, own_errors=own, least=least))
         if off is not None:
             return Training(differs=f"step {number}: {off}")
     return Training()

@@ -250,6 +250,46 @@ def test_a_result_of_rounding_errors_alone_is_called_unstable() -> None:
     assert checked.words.endswith("float32 itself is unstable here: eager PyTorch is as far from double precision")
 
 
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return (x @ x.t()).float()
+
+
+def cast(x: torch.Tensor) -> torch.Tensor:
+    return (x.bfloat16() @ x.bfloat16().t()).float()
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    return (x.bfloat16().float() @ x.t()).float()
+
+
+@pytest.mark.parametrize("program", [rounded, cast, widened])
+def test_a_program_that_rounds_to_bfloat16_gets_the_tolerance_of_bfloat16(
+    program: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    def build() -> Parts:
+        return program, (torch.randn(8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True),), {}
+
+    def checked(share: float) -> Accuracy:
+        recorded = accuracy.first_step(Stepper(*build()), 0)
+        entry = recorded["output"]
+        off = entry.value + share * tensor_diff.size_of(entry.value)
+        return accuracy.check_first_step({**recorded, "output": dataclasses.replace(entry, value=off)}, build)
+
+    assert checked(0.02).ok
+    assert not checked(0.3).ok
+
+
+def test_a_program_in_float32_gets_the_tolerance_of_float32() -> None:
+    def build() -> Parts:
+        return (lambda x: x @ x.t()), (torch.randn(8, 8, generator=torch.Generator().manual_seed(0)),), {}
+
+    recorded = accuracy.first_step(Stepper(*build()), 0)
+    entry = recorded["output"]
+    off = entry.value * 1.02
+    assert not accuracy.check_first_step({**recorded, "output": dataclasses.replace(entry, value=off)}, build).ok
+
+
 def test_a_stable_program_is_not_called_unstable() -> None:
     checked = outcome(lambda: (lambda x: torch.tanh(x @ x.t()), (torch.randn(8, 8, requires_grad=True),), {}))
     assert checked.ok
@@ -273,7 +313,7 @@ def test_attention_counts_as_random_only_with_dropout() -> None:
 
     for dropout, random in ((0.0, False), (0.5, True)):
         callable_, args, _ = build(dropout)
-        with accuracy.RandomWatch() as watch:
+        with accuracy.ForwardWatch() as watch:
             callable_(*args)
         assert watch.random is random
 

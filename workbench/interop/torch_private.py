@@ -75,6 +75,7 @@ SEAM = PrivateApi(
         "_record_memory_history": "torch.cuda.memory:_record_memory_history",
         "_grouped_mm": "torch:_grouped_mm",
         "_weight_norm": "torch:_weight_norm",
+        "_to_copy": "torch:ops.aten._to_copy.default",
         "_assert_scalar": "torch:ops.aten._assert_scalar.default",
         "_attention_for_cpu": "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu.default",
         "_attention_for_cpu_backward": "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default",

@@ -17,7 +17,7 @@ import torch
 
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.errors import ProgramError, is_out_of_memory, short_repr
-from workbench.interop.torch_private import TorchDispatchMode
+from workbench.interop.torch_private import TorchDispatchMode, _to_copy
 from workbench.programs.modes import active_modes
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.runs.log.tensor_error import THIS_RUN, TensorError
@@ -38,6 +38,9 @@ type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """A callable with its arguments and keyword arguments."""
 
 _BY_NAME = {str(dtype).removeprefix("torch."): share for dtype, share in RELATIVE_TOLERANCE.items()}
+
+_PRECISE = (torch.float32, torch.float64)
+_IMPRECISE = (torch.float16, torch.bfloat16)
 
 _NAMED = 3
 """Maximum number of changed kernels that a message names."""
@@ -315,7 +318,7 @@ class Stepper:
             found |= {name: RecordedTensor("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
         for name, tensor in self._changeable():
             kind = name.partition("(")[0].partition("[")[0]
-            # Some optimizers, such as AdamW(foreach=True) under `RandomWatch`, write without increasing `_version`.
+            # Some optimizers, such as AdamW(foreach=True) under `ForwardWatch`, write without increasing `_version`.
             changed = self.takes_steps or tensor._version != self._before[name]
             # Copy a parameter only if it changed: parameters are most of a model, and few programs write to them.
             if whole or changed or kind != "parameter":
@@ -412,9 +415,9 @@ def check_first_step(
     start = _start_of(eager)
     eager.clear_grads()
     torch.manual_seed(seed)
-    with RandomWatch() as watch:
+    with ForwardWatch() as watch:
         outputs = eager.forward()
-    random = watch.random
+    random, least = watch.random, max(least_tolerance(modes), watch.least)
     by_eager = _finish(eager, outputs)
     comparisons = {} if random else {"eager": by_eager}
     cotangents = eager.cotangents
@@ -422,7 +425,6 @@ def check_first_step(
 
     double = None if random else _run_in_double(build, cotangents, seed, modes)
     own_errors = {} if double is None else own_errors_of(by_eager, double)
-    least = least_tolerance(modes)
     settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ))
     key = references.key(by_eager, *settings) if references is not None else ""
     found = references.load(key) if references is not None else None
@@ -473,7 +475,7 @@ def check_first_step(
     unstable = False
     if double is not None:
         same = not any(tensors_with_other_bits(recorded, reference) for reference in comparisons.values())
-        for error in _compare_double(recorded, double, own_errors):
+        for error in _compare_double(recorded, double, own_errors, least):
             if same and not error.ok:
                 # Every bit equals the references', so the difference from double precision comes from the data type
                 # and not from the plan.
@@ -713,11 +715,14 @@ def own_errors_of(eager: Mapping[str, RecordedTensor], double: Mapping[str, Reco
 
 
 def _compare_double(
-    recorded: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor], own_errors: Mapping[str, float]
+    recorded: Mapping[str, RecordedTensor],
+    double: Mapping[str, RecordedTensor],
+    own_errors: Mapping[str, float],
+    least: float,
 ) -> Iterator[TensorError]:
     """Compare the recorded tensors with results in double precision.
 
-    The tolerance is the dtype's tolerance plus `SPREAD` times eager's own error.
+    The tolerance is the dtype's tolerance, or `least` if that is larger, plus `SPREAD` times eager's own error.
     """
     sizes: dict[str, float] = {}
     for entry in double.values():
@@ -728,6 +733,7 @@ def _compare_double(
             continue
         worst, size = largest_difference(ours.double(), exact.double()), size_of(exact)
         relative = RELATIVE_TOLERANCE.get(ours.dtype, 0.0)
+        relative = max(relative, least) if relative else 0.0
         tolerance = SPREAD * own_errors[name] + relative * max(size, FLOOR * sizes.get(entry.kind, 0.0))
         yield TensorError(
             name=name,
@@ -753,15 +759,18 @@ def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
     return stepper.record(outputs)
 
 
-class RandomWatch(TorchDispatchMode):
-    """Records whether random numbers are drawn from the program's own generator or from torch's default generators.
+class ForwardWatch(TorchDispatchMode):
+    """Records whether random numbers are drawn, and whether values are rounded to a data type of lower precision.
 
+    Draws from the program's own generator and from torch's default generators are recorded.
     A draw from a default generator changes the generator's state, so the states before and after are compared. Looking
     for operators that may draw is not enough: attention without dropout is such an operator, but it draws nothing.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.least = 0.0
+        """Relative tolerance of the least precise data type to which the program rounds values itself; 0 if none."""
         self._own = False
         self._before = _random_states()
 
@@ -774,7 +783,10 @@ class RandomWatch(TorchDispatchMode):
         kwargs = kwargs or {}
         draws = torch.Tag.nondeterministic_seeded in func.tags
         self._own = self._own or (draws and kwargs.get("generator") is not None)
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if func is _to_copy and args[0].dtype in _PRECISE and result.dtype in _IMPRECISE:
+            self.least = max(self.least, RELATIVE_TOLERANCE[result.dtype])
+        return result
 
 
 def _random_states() -> list[torch.Tensor]:

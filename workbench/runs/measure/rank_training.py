@@ -201,7 +201,7 @@ def train(
     sums: dict[str, torch.Tensor] = {}
     outputs = None
     torch.manual_seed(seed)
-    watch = accuracy.RandomWatch() if eager else None
+    watch = accuracy.ForwardWatch() if eager else None
     for _ in range(STEPS):
         stepper.clear_grads()
         with watch or nullcontext():
