@@ -174,6 +174,37 @@ def test_no_differentiated_trace_is_searched_for_a_known_hazard(name: str, monke
     assert bench.plan.warnings == ()
 
 
+def sum_then_sine(x: torch.Tensor) -> torch.Tensor:
+    memory = torch.zeros(8, 5)
+    memory.add_(x)
+    return (memory.sin_() * 2).sum()
+
+
+def sum_then_silu(x: torch.Tensor) -> torch.Tensor:
+    memory = torch.zeros(8, 5)
+    memory.add_(x)
+    return (F.silu(memory, inplace=True) * 2).sum()
+
+
+def view_then_sine(x: torch.Tensor) -> torch.Tensor:
+    memory = torch.zeros(8, 5)
+    flat = memory.view(-1)
+    memory.copy_(x)
+    flat.sin_()
+    return (memory * 2).sum()
+
+
+@pytest.mark.parametrize("program", cases([sum_then_sine, sum_then_silu, view_then_sine]))
+def test_memory_that_gets_a_gradient_by_a_write_and_is_then_overwritten(
+    program: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    x = torch.linspace(-3, 3, 40).reshape(8, 5).requires_grad_()
+    bench = workbench.open(program, x, device="cpu", executor="torch")
+    (eager,) = torch.autograd.grad(program(x), x)
+    (found,) = torch.autograd.grad(bench.config.jit(program)(x), x)
+    torch.testing.assert_close(found, eager)
+
+
 def test_a_value_whose_memory_is_overwritten_later_may_not_be_recomputed() -> None:
     """The program saves a view of a sum, and then overwrites the input of the sum, as a router of experts does."""
 

@@ -91,7 +91,7 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
 
 
 def _known_hazards(
-    bsyms: Sequence[BoundSymbol], groups: Iterable[dict[str, BoundSymbol]], differentiated: set[str]
+    bsyms: Sequence[BoundSymbol], groups: Sequence[dict[str, BoundSymbol]], differentiated: set[str]
 ) -> set[str] | None:
     """Find the copies that make gradients wrong, without a search in the differentiated trace, which is slow.
 
@@ -101,7 +101,7 @@ def _known_hazards(
     Parameters
     ----------
     bsyms : sequence of BoundSymbol
-    groups : iterable of dict
+    groups : sequence of dict
         Result of `_private_copies`.
     differentiated : set of str
         Names of the arguments that require gradients. The names of all values that get a gradient are added.
@@ -112,10 +112,17 @@ def _known_hazards(
         Names of the results of the copies. None if the operators of any group do not show whether it is wrong.
     """
     readers: dict[str, list[BoundSymbol]] = {}
+    writes = {
+        id(bsym): {leaf.args[1].name for leaf in _leaves([bsym]) if is_copy(leaf)}
+        for group in groups
+        for bsym in group.values()
+    }
     for bsym in bsyms:
         read = [proxy.name for proxy in bsym.flat_proxy_args]
         for name in read:
             readers.setdefault(name, []).append(bsym)
+        if not differentiated.isdisjoint(read) and not writes.get(id(bsym), set()) <= differentiated:
+            return None  # memory without a gradient gets values with one, and earlier names of it exist
         if bsym.sym.id != "torch.detach" and not differentiated.isdisjoint(read):
             outputs = bsym.flat_proxy_outs
             differentiated.update(o.name for o in outputs if ProxyTag.DETACHED_AUTOGRAD_GRAPH not in o.tags)
