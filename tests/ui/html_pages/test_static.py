@@ -153,7 +153,12 @@ def test_arguments_are_named_by_the_path_of_their_module():
         "t_layers_0_mlp_up_weight": "layers.0.mlp.up.weight",
         "g_import_main_net_modules_layers_modules_0_modules_mlp_modules_up_parameters_bias_": "layers.0.mlp.up.bias",
         "L_self_modules_head_parameters_weight_": "head.weight",
-        "t_scale": "scale",
+        "g_import_main_m_modules_ls_modules_0_parameters_in_proj_weight_": "ls.0.in_proj_weight",
+        "g_import_main_m_parameters_scale_": "scale",
+        "L_self_modules_up_proj_buffers_buf_a_": "up_proj.buf_a",
+        "t_layers_0_mlp_gate_weight": "t_layers_0_mlp_gate_weight",  # of mlp.gate, which is not called
+        "t_other_head_weight": "t_other_head_weight",
+        "t_emb": "t_emb",  # an input
         "head_weight": "head_weight",  # an input, not a parameter
     }
     assert {name: argument_path(name, scopes) for name in names} == names

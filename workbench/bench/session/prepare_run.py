@@ -94,7 +94,7 @@ def prepare_torch(
     """
     from workbench.runs.process import request, run_store
 
-    options = options or request.RunOptions()
+    options = request.RunOptions() if options is None else options
     variants = variants_of(bench, against or {})
     request.check_options(options, bench.program.device, variants)
     if options.cuda_graph:

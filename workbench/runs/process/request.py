@@ -128,8 +128,8 @@ class TorchTarget:
 
     @classmethod
     def of(cls, choices: Mapping[tuple[str, str, int], str], budget: float | None = None) -> TorchTarget:
-        """Return the target with choices by their keys."""
-        return cls(choices=[(*key, option) for key, option in choices.items()], budget=budget)
+        """Return the target with choices by their keys. It does not depend on the order of the choices."""
+        return cls(choices=[(*key, option) for key, option in sorted(choices.items())], budget=budget)
 
     @property
     def by_key(self) -> dict[tuple[str, str, int], str]:

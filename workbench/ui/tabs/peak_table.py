@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _MOST = 200
 
 _AUTOGRAD = "autograd, between statements"
-_PARAMETER = ("t_", "g_", "L_")
-"""Prefixes of the names of parameters and buffers: Thunder's, and Dynamo's for globals and locals."""
-_WORDS = re.compile("_(?:modules|parameters|buffers)_")
+_BY_DYNAMO = re.compile("[Lg]_.*?(?P<modules>(?:_modules_.+?)*)_(?:parameters|buffers)_(?P<leaf>.+)_")
 _NOT_IN_NAMES = re.compile("[^0-9A-Za-z]")
 
 
@@ -83,32 +81,33 @@ def predicted_content(
 
 
 def argument_path(name: str, scopes: Sequence[str]) -> str:
-    """Return an argument's name with the module path of the parameter, as far as it is known.
-
-    Thunder and Dynamo write an underscore where the path has a dot, and put their own words between.
+    """Return the path of a parameter or buffer as the program names it; `name` itself if it does not tell the path.
 
     Parameters
     ----------
     name : str
-        Name in a trace, such as ``t_layers_0_mlp_up_weight`` or ``L_self_modules_up_parameters_weight_``.
+        Name in a trace. Dynamo separates the parts of a path by words of its own; Thunder only by underscores.
     scopes : sequence of str
         Paths of the program's modules, the longest first.
 
     Examples
     --------
-    >>> argument_path("g_import_main_net_modules_up_parameters_weight_", ["up"])
+    >>> argument_path("g_import_main_net_modules_up_parameters_weight_", [])
     'up.weight'
-    >>> argument_path("tokens", ["up"])
-    'tokens'
+    >>> argument_path("t_layers_0_up_weight", ["layers.0.up"])
+    'layers.0.up.weight'
+    >>> argument_path("t_emb", ["up"])
+    't_emb'
     """
-    if not name.startswith(_PARAMETER):
-        return name
-    plain = f"_{_WORDS.sub('_', name).strip('_')}"
+    if by_dynamo := _BY_DYNAMO.fullmatch(name):
+        modules = [module for module in by_dynamo["modules"].split("_modules_") if module]
+        return ".".join([*modules, by_dynamo["leaf"]])
     for scope in filter(None, scopes):
-        _, found, leaf = plain.rpartition(f"_{_NOT_IN_NAMES.sub('_', scope)}_")
-        if found and leaf:
+        start = f"t_{_NOT_IN_NAMES.sub('_', scope)}_"
+        # With an underscore, the rest may be the name of a further module and of its parameter.
+        if name.startswith(start) and "_" not in (leaf := name.removeprefix(start)):
             return f"{scope}.{leaf}"
-    return name.removeprefix("t_")
+    return name
 
 
 def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any] | None:
