@@ -79,6 +79,23 @@ def test_ids_have_the_names_of_operators_and_not_of_thunders_implementations() -
     assert not [id for id in ids if "impl" in id or "prim" in id]
 
 
+def test_a_statement_has_the_same_id_for_two_executors() -> None:
+    def reordered(x: torch.Tensor) -> torch.Tensor:
+        return (x.exp().t().reshape(-1).sin() * 2).sum()
+
+    x = torch.randn(3, 4, requires_grad=True)
+    ids = [
+        {
+            site.id
+            for site in workbench.open(reordered, x, device="cpu", executor=executor).sites("saved")
+            if site.values
+        }
+        for executor in ("torch", "torchcompile")
+    ]
+    assert ids[0] == ids[1]
+    assert "saved:reordered/reshape" in ids[0]
+
+
 @pytest.mark.slow
 def test_recomputation_before_and_after_fusion_differ_and_both_are_right() -> None:
     bench = opened("torchcompile")

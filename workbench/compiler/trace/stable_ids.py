@@ -213,15 +213,14 @@ def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
         rows[index, BoundSymbolTag.BACKWARD in bsym.tags, of].append(bsym)
     places: dict[str, ValuePlace] = {}
     for (index, backward, of), group in rows.items():
-        symbol = origins[index].symbol if index >= 0 else ""
+        of_origin = operator_name(origins[index].symbol) if index >= 0 else ""
         counts: Counter[str] = Counter()
         for bsym in group:
-            symbol_here = _symbol(bsym)
-            operator = operator_name(symbol_here)
+            operator = operator_name(_symbol(bsym))
             ordinal = counts[operator]
             counts[operator] += 1
             rest = ""
-            if backward or symbol_here != symbol or ordinal:
+            if backward or operator != of_origin or ordinal:
                 rest = f"{'<' if backward else '>'}{operator}" + (f".{ordinal}" if ordinal else "")
             for i, name in enumerate(_new_names(bsym)):
                 places[name] = ValuePlace(index, of, rest + (f"[{i}]" if i else ""))
