@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -97,6 +98,16 @@ def test_a_limit_that_is_too_low_names_the_least_peak(bench: wb.Workbench) -> No
         bench.torch_fit(1000, machine=H100)
     with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero"):
         bench.torch_fit("much")
+
+
+def test_a_program_with_a_constant_of_numpy_is_fitted() -> None:
+    model, x = made()
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(x / np.sqrt(8.0))
+        return loss
+
+    assert wb.open(scaled, x, device="cpu").torch_fit("80%").peak_bytes > 0
 
 
 def test_a_program_of_several_graphs_is_refused() -> None:

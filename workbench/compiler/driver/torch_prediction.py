@@ -98,7 +98,7 @@ class _Recorder(Partition):
 
     def __call__(self, gm: torch.fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         """Divide the joint graph, and record what the forward saves."""
-        outputs, whole = kwargs["num_fwd_outputs"], copy.deepcopy(gm) if self._machine is not None else None
+        outputs, whole = kwargs["num_fwd_outputs"], _with_copied_graph(gm) if self._machine is not None else None
         forward, backward = super().__call__(gm, joint_inputs, **kwargs)
         self.divided = DividedGraph.read(forward, backward, outputs)
         if whole is not None:
@@ -107,12 +107,17 @@ class _Recorder(Partition):
             seen = {frozenset(self.divided.returned[outputs:])}
             for budget in _BUDGETS:
                 again = Partition(self.ops, self.found, budget)
-                forward_again, backward_again = again(copy.deepcopy(whole), joint_inputs, **kwargs)
+                forward_again, backward_again = again(_with_copied_graph(whole), joint_inputs, **kwargs)
                 names = tuple(DividedGraph.read(forward_again, backward_again, outputs).returned[outputs:])
                 if frozenset(names) not in seen:
                     seen.add(frozenset(names))
                     self.budgets[budget] = names
         return forward, backward
+
+
+def _with_copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Copy a module's graph. The copy shares the module's tensors, which cannot be copied while PyTorch compiles."""
+    return torch.fx.GraphModule(module, copy.deepcopy(module.graph))
 
 
 def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPrediction:
