@@ -243,7 +243,7 @@ def test_the_fusions_tab_weighs_cuts_and_applies_one(bench: Workbench, table: Cu
     until(lambda: bool(said))
     assert tab.cuts["state"] == "done"
     assert [row["cells"] for row in tab.cuts["rows"]] == [list(cells) for cells in table.rows()]
-    head = f"{table.planned} plans weighed. The table shows the stock plan"
+    head = f"{table.planned} plans weighed. The table shows the plan without choices"
     assert said == [f"{head}, and the {len(table)} plans that no other plan beats"]
     tab._handle_custom_msg({"type": "cut", "index": 1}, [])
     tab.show_plan([""] * len(bench.plan.graph.statements), {})

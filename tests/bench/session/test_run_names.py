@@ -13,7 +13,7 @@ from workbench.runs.process import request, run_store
 
 def test_a_name_counts_what_was_chosen():
     saved = {f"saved:layers.{layer}.mlp/silu": "recompute" for layer in range(3)}
-    assert name_of_choices({}) == "stock"
+    assert name_of_choices({}) == "no choices"
     assert name_of_choices(saved) == "3 recomputed"
     assert name_of_choices(saved, "fit 70 %") == "fit 70 %: 3 recomputed"
     assert name_of_choices({**saved, "saved:embedding": "offload"}) == "3 recomputed, 1 offloaded"
@@ -45,8 +45,8 @@ def name(bench: wb.Workbench, **given: str) -> str:
 
 
 def test_a_run_is_named_after_its_choices_and_its_folder_after_the_program(bench):
-    assert name(bench) == "stock"
-    assert name(bench) == "stock (2)"
+    assert name(bench) == "no choices"
+    assert name(bench) == "no choices (2)"
     assert all("-mlp" in folder.name for folder in run_store.folders())
     bench.fit("97.5%")
     count = len(bench.choices)
@@ -60,12 +60,12 @@ def test_a_run_is_named_after_its_choices_and_its_folder_after_the_program(bench
     assert name(bench, name="mine") == "mine"
 
 
-def test_a_run_without_choices_is_named_stock_even_after_a_search_removed_all_choices(bench):
+def test_a_run_without_choices_is_named_so_even_after_a_search_removed_all_choices(bench):
     (site, *_) = [site for site in bench.sites("saved") if site.values and "recompute" not in site.illegal]
     bench.choose_found({site.id: "recompute"}, "fit 70 %")
     assert bench.name_of(bench.choices) == "fit 70 %: 1 recomputed"
     bench.choose_found({}, "fit 100 %")
-    assert bench.name_of(bench.choices) == "stock"
+    assert bench.name_of(bench.choices) == "no choices"
 
 
 @pytest.mark.slow
@@ -75,6 +75,6 @@ def test_a_config_that_names_a_default_opens_without_this_choice(bench):
     config = dataclasses.replace(bench.config, choices={site.id: site.default, "remat.weight": "0.5"})
     opened = wb.open("mlp", device="cpu", executor="torch", config=config)
     assert (opened.choices, opened.unmatched) == ({}, {})
-    assert name(opened) == "stock"
+    assert name(opened) == "no choices"
     config = dataclasses.replace(bench.config, choices={site.id: "recompute"})
     assert wb.open("mlp", device="cpu", executor="torch", config=config).choices == {site.id: "recompute"}

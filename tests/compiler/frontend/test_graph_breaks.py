@@ -233,6 +233,7 @@ def test_inherited_members_of_a_bench_of_parts_work_or_are_refused(speaks: Parts
         "parts": lambda: speaks.parts,
         "prepare": lambda: speaks.prepare(folder=tmp_path / "run"),
         "runs": lambda: speaks.runs,
+        "start": lambda: speaks.start(speaks.prepare(folder=tmp_path / "started")).cancel(),
     }
     refused = {
         "report": lambda: speaks.report(tmp_path / "page.html"),

@@ -476,6 +476,12 @@ def code_within(function: Any, name: str) -> CodeType:
     raise SEAM.missing_name_error(f"{function.__module__}.{function.__qualname__}", f"a function {name} inside")
 
 
+def file() -> str:
+    """Return the path of Thunder's main module."""
+    path: str = SEAM.get("jit").__code__.co_filename
+    return path
+
+
 def cell_of(function: Any, name: str) -> CellType:
     """Return the closure cell of the local variable `name` of `thunder.jit`.
 
@@ -490,7 +496,7 @@ def cell_of(function: Any, name: str) -> CellType:
     SeamError
         If the variable does not exist.
     """
-    here = os.path.dirname(SEAM.get("jit").__code__.co_filename) + os.sep
+    here = os.path.dirname(file()) + os.sep
     ahead: list[Any] = [function]
     seen: set[Any] = set()
     while ahead:

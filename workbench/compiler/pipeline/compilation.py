@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import thunder
 import torch
 
 import workbench
@@ -61,7 +61,8 @@ from workbench.core.graph import Origin
 from workbench.core.lever import Site, all_levers, no_site_reason, widen_site
 from workbench.errors import ChoiceError, ConfigWarning, PlanError
 
-_LIBRARIES = ("<", *(str(os.path.dirname(str(package.__file__))) + os.sep for package in (workbench, thunder, torch)))
+_FILES = (thunder_api.file(), inspect.getfile(workbench), inspect.getfile(torch))
+_LIBRARIES = ("<", *(os.path.dirname(file) + os.sep for file in _FILES))
 """Beginnings of the files between a user's call and a warning, which names the user's call. ``<``: generated code."""
 
 
