@@ -27,6 +27,7 @@ def bench() -> wb.Workbench:
     ("call", "kind", "message"),
     [
         (lambda bench: wb.open(NET, X, config={"a": "save"}), ConfigError, "config= is a wb.Config or the path"),
+        (lambda bench: wb.load({"a": "save"}), ConfigError, "a config is read from a file: give its path; given {'a'"),
         (lambda bench: bench.choose("saved.ahead"), ChoiceError, "choices are a dict of site ids to options"),
         (lambda bench: bench.choose(["saved.ahead"]), ChoiceError, "given ['saved.ahead']"),
         (lambda bench: bench.run(options={"samples": 2}), RunError, "options are RunOptions, such as"),
@@ -99,3 +100,14 @@ def test_an_unknown_lever_in_an_edited_file_is_reported_with_its_line(bench: wb.
     assert f"choices.py:{line}: savd:" in str(found.message)
     assert "there is no lever 'savd'; did you mean saved?" in str(found.message)
     assert found.filename == __file__
+
+
+def test_a_config_of_another_program_says_so_once(bench: wb.Workbench) -> None:
+    config = bench.config.with_choices({"saved:elsewhere/tanh": "recompute", "saved:elsewhere/exp": "recompute"})
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        config.jit(NET)(X)
+    (found,) = [str(warning.message) for warning in warned if issubclass(warning.category, ConfigWarning)]
+    assert found.startswith(
+        "none of the 2 choices fits this program, so it is compiled without choices: the config was"
+    )

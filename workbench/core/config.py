@@ -414,6 +414,8 @@ def load(path: str | os.PathLike[str]) -> Config:
         If the file cannot be read, is not a config, or contains values that are not literals. The message names the
         line of an illegal statement or value.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"a config is read from a file: give its path; given {short_repr(path)}")
     name = one_line(str(path))
     try:
         data = paths.read(path, MOST_BYTES)

@@ -59,7 +59,7 @@ from workbench.core.config import Config
 from workbench.core.executor import executor_named
 from workbench.core.graph import Origin
 from workbench.core.lever import Site, all_levers, no_site_reason, widen_site
-from workbench.errors import ChoiceError, ConfigWarning, PlanError
+from workbench.errors import ChoiceError, ConfigWarning, PlanError, short_repr
 
 _FILES = (thunder_api.file(), inspect.getfile(workbench), inspect.getfile(torch))
 _LIBRARIES = ("<", *(os.path.dirname(file) + os.sep for file in _FILES))
@@ -404,15 +404,16 @@ class Hooks:
         ):
             warnings.warn(ConfigWarning(differences), skip_file_prefixes=_LIBRARIES)
         gone = sorted(self.choices.keys() - sites.keys())
-        if gone:
-            reasons = "; ".join(self._without_site(id, sites) for id in gone)
-            warnings.warn(
-                ConfigWarning(
-                    f"{len(gone)} of {len(self.choices)} choices have no site in this program and are left out: "
-                    f"{reasons}"
-                ),
-                skip_file_prefixes=_LIBRARIES,
+        if 1 < len(gone) == len(self.choices) and self.config is not None:
+            left_out = (
+                f"none of the {len(gone)} choices fits this program, so it is compiled without choices: the config was "
+                f"made for {short_repr(self.config.program)}; {self._without_site(gone[0], sites)}"
             )
+            warnings.warn(ConfigWarning(left_out), skip_file_prefixes=_LIBRARIES)
+        elif gone:
+            left_out = f"{len(gone)} of {len(self.choices)} choices have no site in this program and are left out: "
+            left_out += "; ".join(self._without_site(id, sites) for id in gone)
+            warnings.warn(ConfigWarning(left_out), skip_file_prefixes=_LIBRARIES)
 
     def _without_site(self, id: str, sites: Collection[str]) -> str:
         place = self.config.place_of(id) if self.config is not None else ""
