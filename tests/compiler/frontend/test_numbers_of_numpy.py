@@ -55,6 +55,46 @@ def drawn(x: torch.Tensor) -> torch.Tensor:
     return NET(x) * np.random.rand()  # noqa: NPY002
 
 
+def encodes_positions(x: torch.Tensor) -> torch.Tensor:
+    table, position = np.zeros((8, 2), dtype=np.float32), np.arange(8, dtype=np.float32)
+    table[:, 0] = np.sin(position)
+    table[:, 1] = np.cos(position)
+    return (NET(x)[..., None] * torch.from_numpy(table)).sum()
+
+
+def fills(x: torch.Tensor) -> torch.Tensor:
+    scale = np.zeros(8, dtype=np.float32)
+    scale.fill(3.0)
+    scale += 2.0
+    np.add(scale, 1.0, out=scale)
+    return NET(x) * torch.from_numpy(scale) + torch.from_numpy(scale)
+
+
+def writes_a_cell(x: torch.Tensor) -> torch.Tensor:
+    cell = np.array(2.0, dtype=np.float32)
+    before = NET(x) * torch.from_numpy(cell)
+    cell.fill(5.0)
+    return before.sin() * torch.from_numpy(cell)
+
+
+def adds_to_a_number(x: torch.Tensor) -> torch.Tensor:
+    factor = np.sqrt(2.0)
+    factor *= 3.0
+    return NET(x) * factor + factor
+
+
+def sorts(x: torch.Tensor) -> torch.Tensor:
+    scale = np.array([3.0, 1.0, 2.0, 0.0] * 2, dtype=np.float32)
+    scale.sort()
+    return NET(x) * torch.from_numpy(scale)
+
+
+def cancels_a_draw(x: torch.Tensor) -> torch.Tensor:
+    drawn_once = np.random.uniform()  # noqa: NPY002
+    hidden = NET(x)
+    return hidden * drawn_once - hidden.sin() * drawn_once
+
+
 @pytest.mark.filterwarnings("ignore:To copy construct:UserWarning")
 @pytest.mark.parametrize(
     ("program", "capture"),
@@ -69,6 +109,12 @@ def drawn(x: torch.Tensor) -> torch.Tensor:
         (spaced, "parts"),
         (passed_on, "parts"),
         (drawn, "parts"),
+        (encodes_positions, "parts"),
+        (fills, "parts"),
+        (writes_a_cell, "parts"),
+        (adds_to_a_number, "parts"),
+        (sorts, "parts"),
+        (cancels_a_draw, "parts"),
     ],
 )
 def test_a_program_with_numbers_of_numpy_computes_as_eager(

@@ -21,6 +21,7 @@ from dis import Positions
 from types import FunctionType
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -518,6 +519,9 @@ class _Tracer(fx.Interpreter):
         if isinstance(target, numpy_method_wrapper) and target.method == "item" and isinstance(args[0], int | float):
             return args[0]
         if isinstance(target, numpy_to_tensor_wrapper | numpy_method_wrapper):
+            if not is_number_of_numpy(self.running):
+                # Called here, it would write or draw once, while tracing, but not when the compiled program runs.
+                raise NotImplementedError(f"Thunder does not know {name_of(target)}, which may make or write an array")
             return numpy_result(target, args, kwargs)
         return _refuse_tensors(target, target(*args, **kwargs))
 
@@ -770,10 +774,48 @@ def changes_setting(node: fx.Node) -> bool:
     return module in _SETTINGS or module.startswith(("torch.cuda.", "torch.backends."))
 
 
+_SCALAR_METHODS = frozenset(
+    {"amax", "amin", "astype", "item", "max", "mean", "min", "prod", "round", "std", "sum", "var"}
+)
+"""Functions and methods of NumPy, other than ufuncs, that return a scalar for scalars and lists of numbers."""
+
+
 def is_number_of_numpy(node: fx.Node) -> bool:
-    """Return whether a node calls a function of NumPy on numbers, so that Thunder computes it while it traces."""
-    wrappers = numpy_to_tensor_wrapper | numpy_method_wrapper | numpy_operator_wrapper
-    return isinstance(node.target, wrappers) and all(map(is_number_of_numpy, node.all_input_nodes))
+    """Return whether a node computes a scalar of NumPy from numbers, so that Thunder computes it while it traces.
+
+    NumPy's scalars cannot be written, so a node that reads a scalar may have a copy of its own. Arrays do not count,
+    even arrays without dimensions. A node that may write or draw random numbers does not count, nor does a node that
+    passes its result to such a node.
+    """
+    return (
+        _computes_scalar(node)
+        and all(map(is_number_of_numpy, node.all_input_nodes))
+        and all(_computes_scalar(user) for user in node.users if isinstance(user.target, _OF_NUMPY))
+    )
+
+
+_OF_NUMPY = numpy_to_tensor_wrapper | numpy_method_wrapper | numpy_operator_wrapper
+
+
+def _computes_scalar(node: fx.Node) -> bool:
+    target, example = node.target, node.meta.get("example_value")
+    if not isinstance(example, int | float | torch.SymInt | torch.SymFloat) and not (
+        isinstance(example, torch.Tensor) and example.ndim == 0
+    ):
+        return False
+    if "out" in node.kwargs:
+        return False
+    if isinstance(target, numpy_operator_wrapper):
+        name = target.op.__name__
+        return name != "setitem" and not (name.startswith("i") and hasattr(operator, f"__{name[1:]}__"))  # as `iadd`
+    if isinstance(target, numpy_method_wrapper):
+        return target.method in _SCALAR_METHODS and len(node.args) <= 2  # a third argument may be `out`
+    if isinstance(target, numpy_to_tensor_wrapper):
+        function = getattr(np, target.f.__name__, None)
+        if isinstance(function, np.ufunc):
+            return len(node.args) <= function.nin  # a further argument is `out`
+        return target.f.__name__ in _SCALAR_METHODS and len(node.args) <= 2
+    return False
 
 
 def place_numbers(graph: fx.GraphModule) -> None:
