@@ -69,6 +69,33 @@ def leaves_a_default(x: torch.Tensor) -> torch.Tensor:
     return SECOND(hidden) * torch.ones(8)
 
 
+class ChangesAll(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.use_deterministic_algorithms(True)
+        return self.inner(x) * torch.ones(8)
+
+
+def lowers_all(x: torch.Tensor) -> torch.Tensor:
+    torch.set_float32_matmul_precision("medium")
+    return FIRST(x).sin()
+
+
+def makes_float64(x: torch.Tensor) -> torch.Tensor:
+    torch.set_default_dtype(torch.float64)
+    return FIRST(x) * torch.ones(8)
+
+
+def is_deterministic_throughout(x: torch.Tensor) -> torch.Tensor:
+    torch.use_deterministic_algorithms(True)
+    made = FIRST(x).cumsum(0)
+    torch.use_deterministic_algorithms(False)
+    return made
+
+
 def leaves_settings(x: torch.Tensor) -> torch.Tensor:
     hidden = FIRST(x).sin()
     torch.set_num_threads(1 + torch.get_num_threads())
@@ -95,7 +122,19 @@ def restored() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "program",
-    [scales, scales_between, scales_in_bfloat16, lowers_precision, is_deterministic, leaves_a_default, leaves_settings],
+    [
+        scales,
+        scales_between,
+        scales_in_bfloat16,
+        lowers_precision,
+        is_deterministic,
+        leaves_a_default,
+        leaves_settings,
+        ChangesAll(),
+        lowers_all,
+        makes_float64,
+        is_deterministic_throughout,
+    ],
 )
 def test_a_changed_setting_applies_in_each_call_and_not_after_opening(
     program: Callable[[torch.Tensor], torch.Tensor],

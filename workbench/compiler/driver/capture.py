@@ -15,7 +15,7 @@ from workbench.analysis.equivalence.prove import Prover
 from workbench.compiler.driver.capture_parts import PartsCapture, capture_parts, count_operators, end_transforms
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
 from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
-from workbench.compiler.frontend.trace_errors import FAILS, IN_PARTS, RAISES, cause_of, is_final, remedy
+from workbench.compiler.frontend.trace_errors import FAILS, IN_PARTS, RAISES, SETTING, cause_of, is_final, remedy
 from workbench.compiler.interop import devices, fake_gpu, thunder_api, thunder_patches
 from workbench.compiler.interop.thunder_api import (
     PrimIDs,
@@ -239,8 +239,8 @@ def _capture_fallback(
 ) -> Capture | PartsCapture:
     """Capture a program in parts or with the interpreter, after its capture as one graph has failed.
 
-    The interpreter is used if the program cannot be captured in parts, or if Thunder cannot compile any part. `first`
-    is the error of the capture as one graph.
+    The interpreter is used if the program cannot be captured in parts, or if Thunder cannot compile any part. It is not
+    used for a program that changes a setting of PyTorch. `first` is the error of the capture as one graph.
     """
     takes_steps = bool(find_tensors(program.callable).optimizers)
     in_parts: PartsCapture | None = None
@@ -256,6 +256,11 @@ def _capture_fallback(
                 raise
             refused = error
     if in_parts is not None and any(part.captured for part in in_parts.parts):
+        return in_parts
+    if in_parts is not None and any(SETTING in part.refusal for part in in_parts.parts):
+        # Thunder's interpreter would change a setting once, while tracing, but not when the compiled program runs.
+        if program.fake_mode is None:
+            count_operators(program)  # as below
         return in_parts
     try:
         return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)

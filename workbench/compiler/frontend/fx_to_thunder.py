@@ -837,6 +837,19 @@ def place_numbers(graph: fx.GraphModule) -> None:
                 user.replace_input_with(node, graph.graph.node_copy(node, lambda read: read))
 
 
+def erase_resets_of_determinism(graph: fx.GraphModule) -> None:
+    """Erase the calls that undo `torch.use_deterministic_algorithms`, which Dynamo adds at the end of a graph.
+
+    In eager PyTorch, the setting stays as the program leaves it. Dynamo undoes each call, the last call first.
+    """
+    calls = [node for node in graph.graph.nodes if name_of(node.target).endswith("._set_deterministic_algorithms")]
+    own, resets = calls[: len(calls) // 2], calls[len(calls) // 2 :]
+    before = [node.args for node in reversed(resets)]
+    if len(own) == len(resets) and before[1:] == [node.args for node in own[:-1]]:
+        for node in resets:
+            graph.graph.erase_node(node)
+
+
 def _nodes_under_settings(graph: fx.GraphModule) -> set[fx.Node]:
     """Return the nodes of a graph that change a setting of PyTorch, and all nodes that run under a changed setting.
 

@@ -31,6 +31,7 @@ from workbench.compiler.frontend.dynamo_session import (
 from workbench.compiler.frontend.fake_step import WRITES_HISTORY, StepRecorder, UnplannablePartError
 from workbench.compiler.frontend.fx_to_thunder import (
     constants_of,
+    erase_resets_of_determinism,
     find_refused_nodes,
     is_number_of_numpy,
     name_of,
@@ -143,6 +144,7 @@ class GraphSplitter:
         erase_vmap(graph)
         inline_einops(graph)
         place_numbers(graph)
+        erase_resets_of_determinism(graph)
         key, behind = self._key(graph), reason_of(graph)
         try:
             found = find_refused_nodes(graph, inputs)

@@ -42,6 +42,9 @@ _DIFFERENTIATES = (
     "out the derivative"
 )
 
+SETTING = "setting of PyTorch"
+"""Part of the reason if an operator changes a setting of PyTorch, or runs under a changed setting."""
+
 IN_PARTS = ", or open the program with capture='parts'"
 """End of a remedy. It is left out of the reason why a program is open in parts."""
 
