@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import workbench
-from workbench.programs import modes
+from workbench.programs import modes, placement
 
 WAIT_S = 30.0
 """Timeout of a wait for another thread. No wait takes that long unless a thread hangs."""
@@ -150,3 +151,17 @@ def test_threads_call_programs_with_different_default_types(pool: ThreadPoolExec
     called = [pool.submit(lambda call=call: {call() for _ in range(200)}) for call in calls]
     assert [each.result(WAIT_S) for each in called] == [{dtype} for dtype in dtypes]
     assert modes.current_modes() == {}
+
+
+@pytest.mark.parametrize("given_up", [modes.turn_given_up, lambda: modes.active_modes({"default_dtype": "float64"})])
+def test_a_setting_that_is_changed_and_restored_in_a_turn_stays_restored(
+    given_up: Callable[[], contextlib.AbstractContextManager[None]],
+) -> None:
+    try:
+        with modes.active_modes({}), placement.restored_settings():
+            torch.use_deterministic_algorithms(True)
+            with given_up():
+                pass
+        assert modes.current_modes() == {}
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -76,13 +76,12 @@ class _OfProcess(NamedTuple):
             torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warns)
 
 
-def _process_modes() -> tuple[_OfProcess, _OfProcess]:
-    now = _OfProcess(
+def _process_modes() -> _OfProcess:
+    return _OfProcess(
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    return now, now
 
 
 class _ModeTurns:
@@ -102,7 +101,7 @@ class _ModeTurns:
         """
         with self._lock:
             while True:
-                before, in_force = self.put or _process_modes()
+                before, in_force = self.put or (_process_modes(),) * 2
                 needs = (outside or before).with_modes(modes)
                 if needs == in_force:
                     break
@@ -113,6 +112,17 @@ class _ModeTurns:
                 self._changed.wait()
             self._going_on += 1
             return needs
+
+    def leave_for_now(self, needs: _OfProcess) -> _OfProcess:
+        """End a turn that the thread will continue. Return the settings that the thread will need then.
+
+        These are `needs`, or the process's settings if only this thread has a turn: its program may have changed them.
+        """
+        with self._lock:
+            if self._going_on == 1:
+                needs = _process_modes()
+        self.leave()
+        return needs
 
     def leave(self) -> None:
         """End a thread's turn. The last thread restores the settings from before the turns, and wakes waiting threads.
@@ -151,7 +161,7 @@ class _ModeTurn:
             return
         # Leave the outer turn first, because two threads that stay in their outer turns could wait for each other.
         if outside is not None:
-            _turns.leave()
+            outside = self._outside = _turns.leave_for_now(outside)
         try:
             _here.needs = _turns.enter(self._modes, outside)
         except BaseException:
@@ -176,7 +186,7 @@ def turn_given_up() -> Iterator[None]:
     if needs is None:
         yield
         return
-    _turns.leave()
+    needs = _here.needs = _turns.leave_for_now(needs)
     try:
         yield
     finally:

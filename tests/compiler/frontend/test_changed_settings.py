@@ -69,6 +69,13 @@ def leaves_a_default(x: torch.Tensor) -> torch.Tensor:
     return SECOND(hidden) * torch.ones(8)
 
 
+def changes_between_graphs(x: torch.Tensor) -> torch.Tensor:
+    hidden = FIRST(x).sin()
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(torch.get_num_threads())
+    return SECOND(hidden) * torch.ones(8)
+
+
 class ChangesAll(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -130,6 +137,7 @@ def restored() -> Iterator[None]:
         is_deterministic,
         leaves_a_default,
         leaves_settings,
+        changes_between_graphs,
         ChangesAll(),
         lowers_all,
         makes_float64,
@@ -164,3 +172,9 @@ def test_opening_a_program_that_seeds_leaves_the_random_state() -> None:
     x, before = torch.randn(4, 8), torch.get_rng_state()
     workbench.open(seeds, x)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_opening_by_the_interpreter_restores_the_settings() -> None:
+    before = settings()
+    workbench.open(ChangesAll(), torch.randn(4, 8), capture="interpreter")
+    assert settings() == before

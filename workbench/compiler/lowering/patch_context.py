@@ -45,7 +45,7 @@ def compile_alone() -> Iterator[None]:
     with contextlib.ExitStack() as inside:
         # While this thread waits for the lock, it must not keep its turn to set PyTorch's process-wide modes. The
         # thread with the lock may wait for this turn.
-        with turn_given_up():
+        with contextlib.nullcontext() if PLANNING.is_mine else turn_given_up():
             inside.enter_context(PLANNING)
         yield
 
