@@ -12,15 +12,17 @@ appearance in the program. Thunder's set order can happen to be this order, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from workbench.compiler.interop.thread_patches import PatchTarget, replace_function
+from workbench.compiler.interop.thread_patches import PatchTarget, replace_function, wrap_function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbolTag,
     CollectionProxy,
     TensorProxy,
     TraceProvenance,
+    autodiff,
     from_trace,
     has_tags,
     prims,
@@ -32,6 +34,9 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace import corrections
 from workbench.compiler.trace.bsym_memo import names_in
 from workbench.compiler.trace.stable_ids import is_statement
+
+_LAST_NAMES = "last_names"
+"""Key under which the return statement lists the inputs by their last names while the program is differentiated."""
 
 
 class _CurrentNames:
@@ -110,18 +115,12 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
     groups = _inplace_results(_group_by_memory(trace, groups), trace)
     viewed: set[Any] = set().union(*groups)
     order = {name: at for at, name in enumerate(dict.fromkeys(n for b in trace.bound_symbols for n in names_in(b)))}
-    # A write may reach an input itself through `detach`.
-    detached = {v for b in trace.bound_symbols if b.sym.name == "detach" for v in _tensors(b.flat_proxy_outs)}
-    written = _written(trace).union(*(group for group in groups if group & detached))
     names, bsyms = _CurrentNames(), []
     for bsym in trace.bound_symbols:
-        if bsym.sym.id == prims.PrimIDs.RETURN:
-            bsyms.append(_keep_inputs(bsym, names.replace_in(bsym), written))
-            continue
         given = _tensors(bsym.flat_proxy_args)
         first = list(map(names.original, given))
         writes, views = in_place(bsym), makes_view(bsym)
-        reads = bool(set(first).intersection(viewed))
+        reads = bsym.sym.id != prims.PrimIDs.RETURN and bool(set(first).intersection(viewed))
         if not (writes or views or reads):
             bsyms.append(names.replace_in(bsym))
             continue
@@ -178,33 +177,39 @@ def _group_by_memory(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
 
 def _inplace_results(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
     """Return the groups in which at least one value is written in place."""
-    written = _written(trace)
+    written = {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
     return [group for group in groups if group.intersection(written)]
 
 
-def _written(trace: Any) -> set[Any]:
-    """Return the values that are written in place."""
-    return {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
+def _differentiate(stock: Callable[..., Any], trace: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Return the joint trace, with a gradient for each input that was renamed.
 
+    The return statement lists the inputs by their last names, and Thunder looks for gradients under these names. But
+    the gradient of an input belongs to its first name, so Thunder loses the gradients of renamed inputs. It renames an
+    input that is written through `detach` or without gradients. It also renames an input if an operator that may return
+    a view of it returns a copy, and this copy is written: for example, for ``row = weight[index]; row += 1``.
 
-def _keep_inputs(bsym: Any, replaced: Any, written: set[Any]) -> Any:
-    """Return the renamed return statement of a trace, with the original names of inputs that are not written.
-
-    The statement lists the inputs, and Thunder looks for their gradients under the listed names. Thunder lists renamed
-    inputs, too. It renames an input if an operator that may return a view of the input returns a copy, and this copy
-    is written in place: for example, for ``row = weight[index]; row += 1``. Thunder then loses the input's gradient.
+    The joint trace lists the last names, because Thunder's split finds the writes of the forward by these names.
     """
-    given = bsym.args[0] if bsym.args else None
+    returned = trace.bound_symbols[-1]
+    given = returned.args[0] if returned.sym.id == prims.PrimIDs.RETURN and returned.args else None
     if not isinstance(given, dict) or "flat_args" not in given:
-        return replaced
-    pairs = zip(given["flat_args"], replaced.args[0]["flat_args"], strict=True)
-    inputs = [
-        old if isinstance(old, TensorProxy) and old.requires_grad and variableify(old) not in written else new
-        for old, new in pairs
-    ]
-    return replaced.from_bsym(args=({**replaced.args[0], "flat_args": inputs}, *replaced.args[1:]))
+        return stock(trace, *args, **kwargs)
+    inputs, _ = tree_flatten((trace.args, trace.kwargs))
+    if len(inputs) != len(given["flat_args"]) or all(map(operator.is_, inputs, given["flat_args"])):
+        return stock(trace, *args, **kwargs)
+    listed = from_trace(trace)
+    first = {**given, "flat_args": inputs, _LAST_NAMES: given["flat_args"]}
+    listed.bound_symbols = [*trace.bound_symbols[:-1], returned.from_bsym(args=(first, *returned.args[1:]))]
+    joint = stock(listed, *args, **kwargs)
+    returned = joint.bound_symbols[-1]
+    found = dict(returned.args[0])
+    found["flat_args"] = found.pop(_LAST_NAMES)
+    joint.bound_symbols[-1] = returned.from_bsym(args=(found, *returned.args[1:]))
+    return joint
 
 
 PATCHES: tuple[PatchTarget, ...] = (
     replace_function(update_aliases, "insert_alias_updates", insert_alias_updates, everywhere=True),
+    wrap_function(autodiff, "grad_transform_on_trace", _differentiate, everywhere=True),
 )

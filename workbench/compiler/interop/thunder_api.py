@@ -148,6 +148,7 @@ _NAMES: Mapping[str, str] = {
     "_transform_for_operator_executor_execution": "thunder.executors.passes:_transform_for_operator_executor_execution",
     "_vjp_impl": "thunder.torch:_vjp_impl",
     "augmented_forward_impls": "thunder.core.transforms:augmented_forward_impls",
+    "autodiff": "thunder.transforms.autodiff",
     "baseutils": "thunder.core.baseutils",
     "backward_impls": "thunder.core.transforms:backward_impls",
     "check_cotangents": "thunder.torch.experimental.dtensor_utils:check_dtensor_cotangent_metadata_in_backward",
