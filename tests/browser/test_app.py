@@ -309,9 +309,9 @@ def test_a_choice_for_all_layers_is_exported_for_pytorch(lab: Lab) -> None:
     assert "def compile(" in box.get_by_label("The file").inner_text()
     assert places(lab) == before, "the box moved parts of the app"
     lab.screenshot("export-torch")
-    box.get_by_role("button", name="Export to mlp_choices.py").click()
-    lab.wait_until((lab.folder / "mlp_choices.py").exists)
-    assert "PyTorch cannot follow these choices" in (lab.folder / "mlp_choices.py").read_text()
+    box.get_by_role("button", name="Export to mlp_torch.py").click()
+    lab.wait_until((lab.folder / "mlp_torch.py").exists)
+    assert "PyTorch cannot follow these choices" in (lab.folder / "mlp_torch.py").read_text()
     assert not box.is_visible(), "the box is open after its file was written"
     lab.page.get_by_role("button", name="What the file is for").click()
     box.get_by_role("button", name="Thunder").click()

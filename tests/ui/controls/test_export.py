@@ -9,6 +9,7 @@ import torch
 
 import workbench as wb
 from tests.ui.apps import until
+from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.app.app import App
 from workbench.ui.controls.messages import module_file
@@ -47,8 +48,8 @@ def shown(app: App, target: str) -> dict:
 def test_the_app_offers_a_file_for_each_target(app):
     assert {one["target"]: one["file"] for one in app.controls.targets} == {
         "thunder": "Net.choices.py",
-        "torch": "Net_choices.py",
-        "torch_eager": "Net_choices.py",
+        "torch": "Net_torch.py",
+        "torch_eager": "Net_eager.py",
         "plan": "Net.plan.json",
         "report": "Net.html",
     }
@@ -77,6 +78,27 @@ def test_a_users_function_is_named_in_the_file_and_in_the_message(tmp_path):
     app._on_message({"type": "export", "path": str(path), "target": "thunder"})
     assert app.controls.content["message"]["text"].endswith(f'In a script: fast = wb.load("{path}").jit(loss_of)')
     assert "    fast = config.jit(loss_of)  # thunder.jit with exactly these choices\n" in path.read_text()
+    app.close()
+
+
+def test_a_function_has_no_file_for_pytorch_without_a_compiler(tmp_path):
+    net = torch.nn.Linear(4, 4)
+
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return net(x).sum()
+
+    bench = wb.open(loss_of, torch.randn(2, 4), device="cpu", executor="torch")
+    path = tmp_path / "loss_of_eager.py"
+    for refused in (bench.export, bench.export_text):
+        with pytest.raises(
+            PlanError, match=r"loss_of is a function: open the module itself, wb\.open\(model, \.\.\.\)"
+        ):
+            refused(path, target="torch_eager")
+    app = App(bench)
+    assert "loss_of is a function: open the module itself" in shown(app, "torch_eager")["refused"]
+    app._on_message({"type": "export", "path": str(path), "target": "torch_eager"})
+    until(lambda: "loss_of is a function" in app.controls.content["message"]["text"])
+    assert not path.exists()
     app.close()
 
 
@@ -151,10 +173,10 @@ def test_a_program_of_several_graphs_says_why_it_has_no_file_for_pytorch():
 
 
 @pytest.mark.parametrize(
-    ("name", "file"), [("llama", "llama_choices.py"), ("/a/2-net.py:make", "_2_net_py_make_choices.py")]
+    ("name", "file"), [("llama", "llama_torch.py"), ("/a/2-net.py:make", "_2_net_py_make_torch.py")]
 )
 def test_the_default_file_for_pytorch_can_be_imported(name, file):
-    assert module_file(SimpleNamespace(spec={"name": name})) == file
+    assert module_file(SimpleNamespace(spec={"name": name}), "torch") == file
     assert file.removesuffix(".py").isidentifier()
 
 

@@ -108,6 +108,12 @@ def file_text(
     """
     from workbench.plain_torch import compiled, eager, operators
 
+    # The file's function `checkpoint` changes a module, and refuses a function.
+    if target == "torch_eager" and bench.program.training is None:
+        raise PlanError(
+            f"this target changes a torch.nn.Module, but {bench.program.name} is a function: open the module itself, "
+            "wb.open(model, ...), or export for torch.compile"
+        )
     found = found if target == "torch" else found.for_eager()
     module = compiled if target == "torch" else eager
     imports, code = _joined(operators, module)

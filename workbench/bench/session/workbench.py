@@ -798,6 +798,8 @@ class Workbench:
         ------
         ConfigError
             If the file cannot be written; the message has the reason, see `Config.write`.
+        PlanError
+            If the target is ``torch_eager`` and the program is a function; also as in `torch_choices`.
         """
         from workbench.bench.report import torch_file
 

@@ -42,6 +42,9 @@ _TARGETS = {
 _DOCUMENTS = {"plan": "plan.json", "report": "html"}
 """Endings of the names of exported files that are not files of choices."""
 
+_MODULES = {"torch": "torch", "torch_eager": "eager"}
+"""Endings of the names of exported modules for plain PyTorch. They differ, so that no file replaces the other."""
+
 _USES = {"torch": "fast = {}.compile({})", "torch_eager": "{}.checkpoint({})"}
 
 
@@ -78,7 +81,7 @@ class Exporter:
         self._lock = threading.Lock()
         self._asked = ""
         config = choices_file(bench.program)
-        files = {"thunder": config, **dict.fromkeys(_USES, module_file(bench.program))}
+        files = {"thunder": config, **{kind: module_file(bench.program, end) for kind, end in _MODULES.items()}}
         files |= {kind: config.removesuffix("choices.py") + end for kind, end in _DOCUMENTS.items()}
         controls.targets = [
             {"target": target, "name": name, "about": about, "file": files[target]}

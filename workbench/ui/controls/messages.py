@@ -67,9 +67,9 @@ def choices_file(program: Program) -> str:
     return f"{name.encode(errors='replace')[:200].decode(errors='ignore') or 'program'}.choices.py"
 
 
-def module_file(program: Program) -> str:
-    """Return the default name of the file for plain PyTorch: its stem is an identifier, so scripts can import it."""
-    stem = re.sub(r"\W", "_", choices_file(program).removesuffix(".py"))
+def module_file(program: Program, ending: str) -> str:
+    """Return the default name of a file for plain PyTorch: its stem is an identifier, so scripts can import it."""
+    stem = re.sub(r"\W", "_", f"{choices_file(program).removesuffix('.choices.py')}_{ending}")
     return f"{'_' * stem[0].isdigit()}{stem}.py"
 
 
