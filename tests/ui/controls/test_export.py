@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -190,8 +191,11 @@ def test_the_box_has_the_figures_of_torch_compile_and_a_run_adds_the_measured_on
     found, stock = bench.torch_prediction(), bench.torch_prediction(stock=True)
     figures = {each["name"]: (each["value"], each["base"]) for each in shown(app, "torch")["figures"]}
     assert figures == {
-        "Peak, predicted": (human_bytes(found.peak_bytes), human_bytes(stock.peak_bytes)),
-        "Saved, predicted": (human_bytes(found.saved_bytes), human_bytes(stock.saved_bytes)),
+        "Peak, predicted": (human_bytes(found.peak_bytes), f"without choices: {human_bytes(stock.peak_bytes)}"),
+        "Saved for backward, predicted": (
+            human_bytes(found.saved_bytes),
+            f"without choices: {human_bytes(stock.saved_bytes)}",
+        ),
     }
     assert shown(app, "torch_eager")["figures"] == []
     app._on_message({"type": "run_torch", "peak": ""})
@@ -209,6 +213,27 @@ def test_the_box_has_the_figures_of_torch_compile_and_a_run_adds_the_measured_on
 
 
 @pytest.mark.slow
+def test_a_fit_that_is_asked_for_twice_at_once_does_not_fail(app, bench, monkeypatch):
+    at_once, most, fit = [], [], bench.torch_fit
+
+    def slow(peak: str) -> object:
+        at_once.append(peak)
+        most.append(len(at_once))
+        time.sleep(0.05)
+        try:
+            return fit(peak)
+        finally:
+            at_once.pop()
+
+    monkeypatch.setattr(bench, "torch_fit", slow)
+    for asked in ("first", "second", "third"):
+        app._on_message({"type": "export_preview", "path": "n.py", "target": "torch", "peak": "99%", "asked": asked})
+    until(lambda: app.controls.exported.get("asked") == "third")
+    assert max(most) == 1
+    assert len(most) < 3, "a request that nobody waits for was answered"
+
+
+@pytest.mark.slow
 def test_a_fit_for_torch_compile_is_shown_and_written(app, bench, tmp_path):
     limit = f"{bench.torch_prediction().peak_bytes} B"
     path = tmp_path / "net_choices.py"
@@ -216,7 +241,15 @@ def test_a_fit_for_torch_compile_is_shown_and_written(app, bench, tmp_path):
     app._on_message({"type": "export_preview", "asked": "fit", **request})
     until(lambda: app.controls.exported.get("asked") == "fit")
     content = app.controls.exported
-    assert [each["name"] for each in content["figures"]][:2] == ["Peak, predicted", "Saved, predicted"]
+    fit = bench.torch_fit(limit)
+    assert [(each["name"], each["value"], each["base"]) for each in content["figures"]][:3] == [
+        (name, value, f"before the fit: {before}")
+        for name, value, before in (
+            ("Peak, predicted", human_bytes(fit.peak_bytes), human_bytes(fit.before_peak_bytes)),
+            ("Saved for backward, predicted", human_bytes(fit.saved_bytes), human_bytes(fit.before_saved_bytes)),
+            ("Step, predicted", human_seconds(fit.step_s + fit.added_s), human_seconds(fit.step_s)),
+        )
+    ]
     app._on_message({"type": "export", **request})
     until(path.exists)
     assert content["text"] + "\n" == path.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -45,6 +46,8 @@ _DOCUMENTS = {"plan": "plan.json", "report": "html"}
 _MODULES = {"torch": "torch", "torch_eager": "eager"}
 """Endings of the names of exported modules for plain PyTorch. They differ, so that no file replaces the other."""
 
+_SAVED = "Saved for backward, predicted"
+
 _USES = {"torch": "fast = {}.compile({})", "torch_eager": "{}.checkpoint({})"}
 
 
@@ -79,6 +82,8 @@ class Exporter:
     ) -> None:
         self._bench, self._controls, self._act, self._say = bench, controls, act, say
         self._lock = threading.Lock()
+        # PyTorch's compiler can fail if two threads trace the program at once.
+        self._tracing = threading.Lock()
         self._asked = ""
         config = choices_file(bench.program)
         files = {"thunder": config, **{kind: module_file(bench.program, end) for kind, end in _MODULES.items()}}
@@ -116,7 +121,9 @@ class Exporter:
         self._say("Predicting the peak of torch.compile…")
 
         def run() -> None:
-            if self._act(lambda: bench.torch_fit(peak).run() if peak else bench.run(target="torch")) is not None:
+            with self._tracing:
+                started = self._act(lambda: bench.torch_fit(peak).run() if peak else bench.run(target="torch"))
+            if started is not None:
                 self._say(None)
 
         self._controls.in_thread("export-run", run)
@@ -129,7 +136,8 @@ class Exporter:
         }
         if peak and target == "torch":
             writers["torch"] = lambda: bench.torch_fit(peak).export(path)
-        written = self._act(writers.get(target, lambda: bench.export(path, target=target)))
+        with self._traces(target):
+            written = self._act(writers.get(target, lambda: bench.export(path, target=target)))
         if written is None:
             return
         loaded = f"wb.load({json.dumps(path, ensure_ascii=False)})"
@@ -158,13 +166,20 @@ class Exporter:
             self._controls.exported = {}
 
     def _show(self, path: str, target: str, asked: str, peak: str) -> None:
-        try:
-            content = self._content(path, target, peak)
-        except WorkbenchError as error:
-            content = {"refused": error.in_app()}
+        with self._traces(target):
+            if asked != self._asked:  # while this request waited, the page made another one
+                return
+            try:
+                content = self._content(path, target, peak)
+            except WorkbenchError as error:
+                content = {"refused": error.in_app()}
         with self._lock:
             if asked == self._asked:
                 self._controls.exported = {**content, "asked": asked}
+
+    def _traces(self, target: str) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which no other thread of this object traces, if the file of `target` needs a trace."""
+        return self._tracing if target in _MODULES else contextlib.nullcontext()
 
     def _content(self, path: str, target: str, peak: str) -> dict[str, Any]:
         bench = self._bench
@@ -208,17 +223,17 @@ class Exporter:
         except PlanError as error:
             return [_figure("Not predicted", str(error)), *self._measured(target)]
         return [
-            _figure("Peak, predicted", human_bytes(found.peak_bytes), human_bytes(stock.peak_bytes)),
-            _figure("Saved, predicted", human_bytes(found.saved_bytes), human_bytes(stock.saved_bytes)),
+            _figure("Peak, predicted", human_bytes(found.peak_bytes), _without(human_bytes(stock.peak_bytes))),
+            _figure(_SAVED, human_bytes(found.saved_bytes), _without(human_bytes(stock.saved_bytes))),
             *(_figure("Not applied", told) for told in found.unapplied),
             *self._measured(target),
         ]
 
     def _figures_of_fit(self, fit: TorchFit) -> list[dict[str, str]]:
         return [
-            _figure("Peak, predicted", human_bytes(fit.peak_bytes), human_bytes(fit.before_peak_bytes)),
-            _figure("Saved, predicted", human_bytes(fit.saved_bytes), human_bytes(fit.before_saved_bytes)),
-            _figure("Added to a step, predicted", human_seconds(fit.added_s), human_seconds(fit.step_s)),
+            _figure("Peak, predicted", human_bytes(fit.peak_bytes), _before(human_bytes(fit.before_peak_bytes))),
+            _figure(_SAVED, human_bytes(fit.saved_bytes), _before(human_bytes(fit.before_saved_bytes))),
+            _figure("Step, predicted", human_seconds(fit.step_s + fit.added_s), _before(human_seconds(fit.step_s))),
             *self._measured(TorchTarget.of(fit.choices, fit.budget)),
         ]
 
@@ -237,8 +252,16 @@ class Exporter:
 
 
 def _figure(name: str, value: str, base: str = "") -> dict[str, str]:
-    """Return a figure for the page. `base` is the same figure without the choices."""
+    """Return a figure for the page. `base` has the same figure without the choices, or before a fit."""
     return {"name": name, "value": value, "base": base}
+
+
+def _without(value: str) -> str:
+    return f"without choices: {value}"
+
+
+def _before(value: str) -> str:
+    return f"before the fit: {value}"
 
 
 def _results(run: Run) -> str:
