@@ -3,17 +3,20 @@
 import { h } from "../dom.js";
 
 const WAIT = 250; // milliseconds without typing before the file is shown again
+const LEAST = 340; // pixels: the least height of the box, in which its buttons and some of the file are in sight
 
 /** Return the button that opens the box, the box, the action of the button Export, and a function that redraws the box. @param {any} model @param {HTMLInputElement} file @param {() => void} named Called when the box has given the file another name. */
 export function exportBox(model, file, named) {
   const targets = () => model.get("targets") ?? [];
-  let target = "thunder", timer = 0, asked = "", answered = false;
+  let target = "thunder", timer = 0, asked = "", answered = false, fitted = "", since = 0;
   const chosen = () => targets().find((one) => one.target === target) ?? {};
   const opener = h("button", { class: "wb-export-more", title: "For Thunder or for plain PyTorch: the file, and what it leaves out", "aria-label": "What the file is for", "aria-haspopup": "dialog", "aria-expanded": "false", onclick: () => open(el.hidden) }, "▾");
-  const limit = h("input", { type: "text", "aria-label": "Peak of torch.compile at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of torch.compile; empty: only your choices", spellcheck: "false", size: 12, onchange: () => ask() });
+  const limit = h("input", { type: "text", "aria-label": "Peak of torch.compile at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of torch.compile; empty: only your choices", spellcheck: "false", size: 12, oninput: () => mark() });
+  const fit = h("button", { class: "wb-fit-torch", title: "Find choices for torch.compile under this peak (Enter)", onclick: () => ask() }, "Fit");
   const peak = () => (target === "torch" ? limit.value.trim() : "");
-  const run = h("button", { class: "wb-run-torch", title: "Compile and run plain torch.compile in a process of its own, and compare it with torch.compile without choices and with eager PyTorch", onclick: () => model.send({ type: "run_torch", peak: peak() }) }, "Run with torch.compile");
-  const plain = h("div", { class: "wb-plain" }, h("label", { class: "wb-check" }, "Fit: peak at most ", limit), run);
+  const isOld = () => peak() !== fitted; // the shown figures are of another fit than the one in the field
+  const run = h("button", { class: "wb-run-torch", title: "Compile and run plain torch.compile in a process of its own, and compare it with torch.compile without choices and with eager PyTorch", onclick: () => { model.send({ type: "run_torch", peak: peak() }); if (isOld()) ask(); } }, "Run with torch.compile");
+  const plain = h("div", { class: "wb-plain" }, h("label", { class: "wb-check" }, "Fit: peak at most ", limit), fit, run);
   const write = () => model.send({ type: "export", path: file.value.trim(), target, peak: peak() });
   const row = h("div", { class: "wb-targets", role: "group", "aria-label": "Targets" }, h("span", { class: "wb-muted" }, "For "));
   const about = h("p", { class: "wb-muted" }), body = h("div", { class: "wb-export-body" }), make = h("button", { class: "wb-primary", onclick: () => { write(); open(false); } });
@@ -23,14 +26,28 @@ export function exportBox(model, file, named) {
   function ask() {
     asked = String(Math.random());
     answered = false;
+    fitted = peak();
+    since = performance.now();
     model.send({ type: "export_preview", path: file.value.trim(), target, asked, peak: peak() });
     draw();
   }
   function open(/** @type {boolean} */ on) {
     el.hidden = !on;
     opener.setAttribute("aria-expanded", String(on));
-    if (on) { aim(target); /** @type {any} */ (row.querySelector('[aria-pressed="true"]'))?.focus(); }
+    for (const type of ["resize", "scroll"]) {
+      if (on) window.addEventListener(type, size, true); else window.removeEventListener(type, size, true);
+    }
+    if (on) { size(); el.scrollIntoView({ block: "nearest" }); aim(target); /** @type {any} */ (row.querySelector('[aria-pressed="true"]'))?.focus(); }
     else opener.focus({ preventScroll: true });
+  }
+  /** Limit the height, so that the box ends where the window or the scrolled area around it ends. */
+  function size() {
+    if (!el.isConnected) { for (const type of ["resize", "scroll"]) window.removeEventListener(type, size, true); return; }
+    let end = window.innerHeight;
+    for (let area = el.parentElement; area; area = area.parentElement) {
+      if (getComputedStyle(area).overflowY !== "visible") end = Math.min(end, area.getBoundingClientRect().bottom);
+    }
+    el.style.maxHeight = `${Math.max(LEAST, end - el.getBoundingClientRect().top - 8)}px`;
   }
   function aim(/** @type {string} */ next) {
     const usual = !file.value.trim() || file.value === chosen().file;
@@ -44,6 +61,8 @@ export function exportBox(model, file, named) {
   }
   row.append(...targets().map((one) => h("button", { value: one.target, onclick: () => aim(one.target) }, one.name)));
   file.addEventListener("keydown", (event) => { if (event.key === "Enter" && !make.disabled) make.click(); });
+  // Chromium sends no event `change` if Enter is pressed in a field without a form.
+  limit.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); ask(); } });
   file.addEventListener("input", () => {
     clearTimeout(timer);
     if (!el.hidden) timer = window.setTimeout(ask, WAIT);
@@ -53,7 +72,7 @@ export function exportBox(model, file, named) {
   function figures({ figures: rows = [] }) {
     if (!rows.length) return [];
     return [h("h4", {}, "Plain torch.compile"),
-      h("table", { class: "wb-plain-figures" }, rows.map(({ name, value, base }) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value, base && h("span", { class: "wb-muted" }, ` (${base} without)`)))))];
+      h("table", { class: "wb-plain-figures" }, rows.map(({ name, value, base }) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value, base && h("span", { class: "wb-muted" }, ` (${base})`)))))];
   }
   function leftOut({ count, left_out_count: out, left_out: rows }) {
     if (!target.startsWith("torch")) return [];
@@ -62,6 +81,21 @@ export function exportBox(model, file, named) {
     return [h("h4", {}, `Left out: ${out} of ${count} choice${count === 1 ? "" : "s"}`),
       h("ul", { class: "wb-left-out", tabindex: "0", "aria-label": "Choices that are left out" }, rows.map(({ id, option, reason, count: layers }) => h("li", {}, h("code", {}, `${id} = ${option}`), layers > 1 && h("span", { class: "wb-muted" }, ` in ${layers} layers`), h("div", { class: "wb-reason" }, reason))))];
   }
+  /** Say what the page waits for, and for how long. A screen reader says only what. */
+  function waiting() {
+    const seconds = h("span", { "aria-hidden": "true" });
+    const count = () => { const passed = Math.floor((performance.now() - since) / 1000); seconds.textContent = passed ? `, ${passed} s` : "…"; };
+    const clock = window.setInterval(() => { if (seconds.isConnected) count(); else clearInterval(clock); }, 500);
+    count();
+    const what = fitted ? `Fitting torch.compile to a peak of ${fitted}` : target === "torch" ? "Predicting torch.compile" : "Making the file";
+    return h("p", { class: "wb-muted" }, h("span", { role: "status" }, what), seconds);
+  }
+  /** Show whether the answer is for what is in the field. */
+  function mark() {
+    const found = model.get("exported") ?? {}, old = isOld();
+    body.classList.toggle("wb-old", old);
+    make.disabled = Boolean(found.asked === asked && found.refused && !old);
+  }
   function draw() {
     if (el.hidden) return;
     const found = model.get("exported") ?? {}, here = found.asked === asked;
@@ -69,9 +103,9 @@ export function exportBox(model, file, named) {
     if (answered && !found.asked) { ask(); return; }
     answered = here;
     make.textContent = `Export to ${file.value.trim() || "…"}`;
-    make.disabled = Boolean(here && found.refused);
-    body.replaceChildren(...(!here ? [h("p", { class: "wb-muted", role: "status" }, "computing…")]
-      : found.refused ? [h("p", { class: "wb-bad" }, found.refused)]
+    mark();
+    body.replaceChildren(...(!here ? [waiting()]
+      : found.refused ? [h("p", { class: "wb-bad", role: "status" }, found.refused), target === "torch" ? h("p", {}, h("button", { onclick: () => ask() }, "Try again")) : ""]
       : !found.text ? []
       : [...figures(found), ...leftOut(found), h("h4", {}, "The file"), h("pre", { tabindex: "0", "aria-label": "The file" }, found.text, found.more ? `\n… ${found.more} more lines` : "")]));
   }
