@@ -305,13 +305,27 @@ def test_a_choice_for_all_layers_is_exported_for_pytorch(lab: Lab) -> None:
     box = lab.page.get_by_role("dialog", name="Export")
     assert "config = wb.Config(" in box.get_by_label("The file").inner_text()
     box.get_by_role("button", name="torch.compile").click()
-    lab.wait_until(lambda: "plain PyTorch saves or recomputes here" in box.inner_text())
+    lab.wait_until(lambda: "PyTorch can follow all 5 choices." in box.inner_text())
     assert "def compile(" in box.get_by_label("The file").inner_text()
     assert places(lab) == before, "the box moved parts of the app"
     lab.screenshot("export-torch")
+    # The figures are grey until they are those of the limit in the field. Enter starts the fit.
+    limit = box.get_by_label("Peak of torch.compile at most")
+    limit.fill("100%")
+    assert box.locator(".wb-old").count() == 1
+    limit.press("Enter")
+    lab.wait_until(lambda: "Step, predicted" in box.inner_text())
+    assert box.locator(".wb-old").count() == 0
+    limit.fill("")
+    box.get_by_role("button", name="Fit", exact=True).click()
+    lab.wait_until(lambda: "without choices:" in box.inner_text())
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
+    button = box.get_by_role("button", name="Export to mlp_torch.py").bounding_box()
+    assert button is not None
+    assert button["y"] + button["height"] < 900, "the button of the box is below the window"
     box.get_by_role("button", name="Export to mlp_torch.py").click()
     lab.wait_until((lab.folder / "mlp_torch.py").exists)
-    assert "PyTorch cannot follow these choices" in (lab.folder / "mlp_torch.py").read_text()
+    assert (lab.folder / "mlp_torch.py").read_text().count(': "offload",') == 5
     assert not box.is_visible(), "the box is open after its file was written"
     lab.page.get_by_role("button", name="What the file is for").click()
     box.get_by_role("button", name="Thunder").click()

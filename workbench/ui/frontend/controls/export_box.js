@@ -44,7 +44,8 @@ export function exportBox(model, file, named) {
   function size() {
     if (!el.isConnected) { for (const type of ["resize", "scroll"]) window.removeEventListener(type, size, true); return; }
     let end = window.innerHeight;
-    for (let area = el.parentElement; area; area = area.parentElement) {
+    // The window clips what the body would clip; in JupyterLab, the body has no height.
+    for (let area = el.parentElement; area && area !== document.body; area = area.parentElement) {
       if (getComputedStyle(area).overflowY !== "visible") end = Math.min(end, area.getBoundingClientRect().bottom);
     }
     el.style.maxHeight = `${Math.max(LEAST, end - el.getBoundingClientRect().top - 8)}px`;
