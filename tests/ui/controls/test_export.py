@@ -219,7 +219,7 @@ def test_a_fit_that_is_asked_for_twice_at_once_does_not_fail(app, bench, monkeyp
     def slow(peak: str) -> object:
         at_once.append(peak)
         most.append(len(at_once))
-        time.sleep(0.05)
+        time.sleep(0.3)
         try:
             return fit(peak)
         finally:
