@@ -48,7 +48,8 @@ class FitterWithCuts:
     bench, captured, machine, go_on, keep, using, compilations, reserved
         As in `Fitter`. With `compilations`, identical fusions are compiled once.
     reused : FitterWithCuts, optional
-        An earlier instance for the same program, machine and choices made by hand. Its plans are reused.
+        An earlier instance for the same program, machine and choices made by hand. Its plans are reused. Another thread
+        may use it meanwhile.
 
     Raises
     ------
@@ -113,7 +114,7 @@ class FitterWithCuts:
             base, after = self._bases[index], self._followers
             known = [
                 fitter.points
-                for fitter in (after._fitters.values() if after is not None else ())
+                for fitter in (tuple(after._fitters.values()) if after is not None else ())
                 if fitter.base == base
             ]
             self._fitters[index] = Fitter(

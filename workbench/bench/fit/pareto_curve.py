@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.fit_request import STORAGES, check_peak, check_points, check_using, peak_bytes
 from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
+from workbench.util.planning_lock import PLANNING
 
 if TYPE_CHECKING:
     from workbench.analysis.cost.machines import Machine
@@ -29,6 +28,8 @@ POINTS_FUSED = 8
 """Default number of points for a program with fusions. It is small, because each point needs plans that take seconds.
 """
 _BETWEEN_S = 0.01
+_LIMIT_S = 0.5
+"""A question to the curve waits up to this many seconds for the limit that the curve is trying."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,9 @@ class Curve(Background):
     The limits are between the peak memory without a fit and the least peak memory. A thread computes the points. It
     begins with the highest and the lowest limit. Then it always takes the middle of the widest gap between limits.
 
+    `fit`, `explain` and `step_s` are answered first: the curve's thread pauses meanwhile. They do not need the curve's
+    least peak, and they also answer after the curve was cancelled.
+
     Parameters
     ----------
     bench : Workbench
@@ -156,11 +160,14 @@ class Curve(Background):
         self._made: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], CurvePoint] = {}
         self._done = 0
         self._fitter: FitterWithCuts | None = None
-        self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
+        self._turn, self._waiting = threading.RLock(), set[int]()
+        self._other_fitter: FitterWithCuts | None = None
+        """The fitter that answers while the curve's thread uses `_fitter`, or has not made it yet."""
+        self._other_turn, self._answering = threading.RLock(), set[int]()
         if not captured.context.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, so there is nothing to save or recompute")
-        self._bench, self.pinned = bench, bench.pinned
-        self._start("workbench-curve", functools.partial(self._work, captured), self._prepared.set)
+        self._bench, self.pinned, self._captured = bench, bench.pinned, captured
+        self._start("workbench-curve", self._work)
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
@@ -198,18 +205,29 @@ class Curve(Background):
         texts = ((line.name, *(f"  {point}" for point in line.points)) for line in self.lines)
         return "\n".join((head, *(text for line in texts for text in line)))
 
-    def _work(self, captured: Capture) -> None:
+    def _work(self) -> None:
         fitter: FitterWithCuts | None = None
         tried: list[int] = []
         for using in self._sets:
             fitter = FitterWithCuts(
-                self._bench, captured, self.machine, self._go_on, keep=False, using=using, reused=fitter
+                self._bench, self._captured, self.machine, self._pause, keep=False, using=using, reused=fitter
             )
             with self._turn:
                 fitter.lowest_peak()
                 self._fitter, self._lines = fitter, (*self._lines, FractionalCurve(using=using, points=()))
-            self._prepared.set()
             self._find(fitter, tried)
+
+    def _pause(self) -> None:
+        """As `_go_on`. The curve's thread also waits while another thread is answered by `_other_fitter`.
+
+        It does not wait if it holds a lock that the answer may need: the lock for planning, or a lock of an observer
+        that asks the curve.
+        """
+        self._go_on()
+        if threading.current_thread() is self._thread and not PLANNING.is_mine:
+            while self._answering and self._thread.ident not in self._waiting and not self._stop.wait(_BETWEEN_S):
+                pass
+            self._go_on()
 
     def fit(self, peak: int | str) -> Fit:
         """Find choices for a limit on peak memory, and reuse the plans that the curve already has.
@@ -239,24 +257,47 @@ class Curve(Background):
 
     @contextlib.contextmanager
     def _turn_with_fitter(self) -> Iterator[FitterWithCuts]:
-        """Yield the fitter. Meanwhile, the curve's thread waits between two limits and does not use the fitter."""
-        self._prepared.wait()
-        if self._fitter is None:
-            raise self.error or PlanError("the curve was cancelled before its first point was found: request it again")
-        self._waiting += 1
+        """Yield a fitter that no other thread uses meanwhile.
+
+        It is the curve's fitter if the curve's thread is between two limits within `_LIMIT_S`. Otherwise it is another
+        fitter, and the curve's thread pauses.
+        """
+        if self._fitter is None and self.error is not None:
+            raise self.error
+        me = threading.get_ident()
+        self._waiting.add(me)
         try:
-            with self._turn:
-                yield self._fitter
+            if self._fitter is not None and self._turn.acquire(timeout=_LIMIT_S):
+                try:
+                    yield self._fitter
+                finally:
+                    self._turn.release()
+            else:
+                self._answering.add(me)
+                with self._other_turn:
+                    yield self._make_other_fitter()
         finally:
-            self._waiting -= 1
+            self._answering.discard(me)
+            self._waiting.discard(me)
+
+    def _make_other_fitter(self) -> FitterWithCuts:
+        """Return `_other_fitter`, which allows the same kinds of choices as `_fitter`."""
+        fitter, other = self._fitter, self._other_fitter
+        using = self._sets[0] if fitter is None else fitter.using
+        if other is None or other.using != using:
+            other = FitterWithCuts(
+                self._bench, self._captured, self.machine, keep=False, using=using, reused=fitter or other
+            )
+            self._other_fitter = other
+        return other
 
     def _find(self, fitter: FitterWithCuts, tried_limits: list[int]) -> None:
         """Compute one line, and append its limits to `tried_limits`, which contains the limits of earlier lines."""
         stock, (_, lowest) = fitter.before.peak_bytes, fitter.lowest_peak()
         fitter.start()
         for part in _bisecting_shares(self._each_of):
-            while self._waiting:
-                time.sleep(_BETWEEN_S)
+            while self._waiting and not self._stop.wait(_BETWEEN_S):
+                pass
             self._go_on()
             limit_bytes = lowest.peak_bytes + round((stock - lowest.peak_bytes) * part)
             with self._turn:
