@@ -62,8 +62,9 @@ class FitTab:
     ----------
     plot : CurvePlot
     panel : Panel
-        The keys of its content are ``state done count error wrong least_bytes stock_bytes peak_bytes fit each``.
-        ``wrong`` is the reason why the stated peak is refused.
+        The keys of its content are ``state done count error wrong least_bytes stock_bytes peak_bytes fitting fit
+        each``. ``wrong`` is the reason why the stated peak is refused. ``fitting`` is the stated peak until it is
+        answered.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class FitTab:
         """
         self._fit: Fit | None = None
         self._now: tuple[dict[str, str], float] | None = None
-        self._error = self._wrong = ""
+        self._error = self._wrong = self._fitting = ""
         self._wrong_under: dict[str, str] = {}
         """The choices under which `_wrong` refused a peak."""
         self._lock = threading.RLock()
@@ -174,13 +175,16 @@ class FitTab:
         if curve is None:
             self._say(self._error)
             return
-        self._wrong = ""
+        self._wrong, self._fitting = "", str(asked) if asked else "a point of the curve"
+        self.panel.content = self._content()
         try:
             self._fit = fit = find(curve)
         except WorkbenchError as error:
             self._wrong, self._wrong_under = error.in_app(), self._bench.choices
-            self.panel.content = self._content()
             raise
+        finally:
+            self._fitting = ""
+            self.panel.content = self._content()
         self._bench.choose_found(fit.choices, name_of_fit(asked, fit.limit_bytes))
         self._say(fit.lines[0])
         self._show()
@@ -214,6 +218,7 @@ class FitTab:
             "least_bytes": min(points[0].peak_bytes, plan.peak_bytes) if points else 0,
             "stock_bytes": self._bench.stock_plan.peak_bytes,
             "peak_bytes": plan.peak_bytes,
+            "fitting": self._fitting,
             "fit": fit_content(fit) if fit is not None and in_force else None,
             "each": list(self._all),
         }

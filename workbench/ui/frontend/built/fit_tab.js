@@ -157,6 +157,7 @@ function render({ model, el }) {
     }, "Peak at most ", peak), fit, slider), wrong, lines, h("div", {
         class: "wb-row"
     }, progress, said, again, each), why);
+    let ticking = 0, since = 0, doing = "";
     let shown = 0, from = 0, began = 0;
     const left = (done, count)=>{
         if (!began || done < from) [from, began] = [
@@ -171,14 +172,16 @@ function render({ model, el }) {
         return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
     };
     function draw() {
-        const { state = "", done = 0, count = 0, error = "", wrong: refused = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null, each: levers = [] } = model.get("content");
+        const { state = "", done = 0, count = 0, error = "", wrong: refused = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fitting = "", fit: found = null, each: levers = [] } = model.get("content");
         wrong.textContent = refused;
         wrong.hidden = !refused;
         if (refused) peak.setAttribute("aria-invalid", "true");
         else peak.removeAttribute("aria-invalid");
         const known = least_bytes > 0 && stock_bytes > least_bytes;
         slider.disabled = !known;
-        if (known && document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
+        if (known) {
+            if (document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
+        } else slider.value = slider.max;
         if (peak_bytes !== shown && document.activeElement !== peak && document.activeElement !== slider) peak.value = asLimit(peak_bytes);
         shown = peak_bytes;
         progress.max = Math.max(1, count);
@@ -191,6 +194,20 @@ function render({ model, el }) {
         again.setAttribute("aria-label", "working" === state ? "Cancel the curve" : find);
         if ("working" !== state) began = 0;
         said.textContent = "working" === state ? `Curve: ${done} of ${count}${left(done, count)}` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
+        const searching = "working" !== state || done ? "" : "Curve: searching for the least peak";
+        const now = fitting ? `Fitting ${fitting}${"working" === state ? " first; the curve waits" : ""}` : searching;
+        if (now !== doing) [doing, since] = [
+            now,
+            performance.now()
+        ];
+        clearInterval(ticking);
+        const tick = ()=>{
+            said.textContent = `${doing}: ${Math.floor((performance.now() - since) / 1000)} s`;
+        };
+        if (doing) {
+            tick();
+            ticking = setInterval(tick, 1000);
+        }
         lines.replaceChildren(...(found?.lines ?? []).map((line)=>h("div", {
                 class: "wb-line-of"
             }, line)));
@@ -241,9 +258,13 @@ function render({ model, el }) {
             }, "Enter a peak (48 MiB or 70 %) or click the curve.")
         ]);
     }
-    return follow(model, [
+    const stop = follow(model, [
         "content"
     ], draw);
+    return ()=>{
+        clearInterval(ticking);
+        stop();
+    };
 }
 const fit_tab = {
     render: render

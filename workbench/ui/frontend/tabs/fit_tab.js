@@ -30,6 +30,7 @@ function render({ model, el }) {
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
     wrong, lines, h("div", { class: "wb-row" }, progress, said, again, each), why);
 
+  let ticking = 0, since = 0, doing = ""; // timer of the seconds; what takes long, and since when, in milliseconds
   let shown = 0, from = 0, began = 0; // shown peak; number of limits done when the timing began, and the time then, in milliseconds
   const left = (/** @type {number} */ done, /** @type {number} */ count) => {
     if (!began || done < from) [from, began] = [done, performance.now()];
@@ -41,14 +42,16 @@ function render({ model, el }) {
     return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
   };
   function draw() {
-    const { state = "", done = 0, count = 0, error = "", wrong: refused = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null, each: levers = [] } = model.get("content");
+    const { state = "", done = 0, count = 0, error = "", wrong: refused = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fitting = "", fit: found = null, each: levers = [] } = model.get("content");
     wrong.textContent = refused;
     wrong.hidden = !refused;
     if (refused) peak.setAttribute("aria-invalid", "true");
     else peak.removeAttribute("aria-invalid");
     const known = least_bytes > 0 && stock_bytes > least_bytes;
     slider.disabled = !known;
-    if (known && document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
+    // Without a curve the slider stands at its right end, as the field shows the whole peak.
+    if (!known) slider.value = slider.max;
+    else if (document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
     if (peak_bytes !== shown && document.activeElement !== peak && document.activeElement !== slider) peak.value = asLimit(peak_bytes);
     shown = peak_bytes;
     progress.max = Math.max(1, count);
@@ -61,6 +64,12 @@ function render({ model, el }) {
     again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
     if (state !== "working") began = 0;
     said.textContent = state === "working" ? `Curve: ${done} of ${count}${left(done, count)}` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
+    const searching = state === "working" && !done ? "Curve: searching for the least peak" : "";
+    const now = fitting ? `Fitting ${fitting}${state === "working" ? " first; the curve waits" : ""}` : searching;
+    if (now !== doing) [doing, since] = [now, performance.now()];
+    clearInterval(ticking);
+    const tick = () => { said.textContent = `${doing}: ${Math.floor((performance.now() - since) / 1000)} s`; };
+    if (doing) { tick(); ticking = setInterval(tick, 1000); }
     lines.replaceChildren(...(found?.lines ?? []).map((line) => h("div", { class: "wb-line-of" }, line)));
     why.replaceChildren(...(found ? [
       ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `${step.label}: ${step.effect}`),
@@ -74,7 +83,8 @@ function render({ model, el }) {
           h("td", { class: "wb-right" }, row.bytes), h("td", {}, row.reason), h("td", {}, h("code", { class: "wb-muted", title: row.source }, /^(?:.*?:\d+(?=\s)|.*)/.exec(row.source)[0]))))))),
     ].filter(Boolean) : [h("div", { class: "wb-muted" }, "Enter a peak (48 MiB or 70 %) or click the curve.")]));
   }
-  return follow(model, ["content"], draw);
+  const stop = follow(model, ["content"], draw);
+  return () => { clearInterval(ticking); stop(); };
 }
 
 export default { render };
