@@ -23,9 +23,10 @@ function follow(model, names, draw) {
     };
 }
 const WAIT = 250;
+const LEAST = 340;
 function exportBox(model, file, named) {
     const targets = ()=>model.get("targets") ?? [];
-    let target = "thunder", timer = 0, asked = "", answered = false;
+    let target = "thunder", timer = 0, asked = "", answered = false, fitted = "", since = 0;
     const chosen = ()=>targets().find((one)=>one.target === target) ?? {};
     const opener = h("button", {
         class: "wb-export-more",
@@ -42,22 +43,31 @@ function exportBox(model, file, named) {
         title: "Bytes, or a share of the peak of torch.compile; empty: only your choices",
         spellcheck: "false",
         size: 12,
-        onchange: ()=>ask()
+        oninput: ()=>mark()
     });
+    const fit = h("button", {
+        class: "wb-fit-torch",
+        title: "Find choices for torch.compile under this peak (Enter)",
+        onclick: ()=>ask()
+    }, "Fit");
     const peak = ()=>"torch" === target ? limit.value.trim() : "";
+    const isOld = ()=>peak() !== fitted;
     const run = h("button", {
         class: "wb-run-torch",
         title: "Compile and run plain torch.compile in a process of its own, and compare it with torch.compile without choices and with eager PyTorch",
-        onclick: ()=>model.send({
+        onclick: ()=>{
+            model.send({
                 type: "run_torch",
                 peak: peak()
-            })
+            });
+            if (isOld()) ask();
+        }
     }, "Run with torch.compile");
     const plain = h("div", {
         class: "wb-plain"
     }, h("label", {
         class: "wb-check"
-    }, "Fit: peak at most ", limit), run);
+    }, "Fit: peak at most ", limit), fit, run);
     const write = ()=>model.send({
             type: "export",
             path: file.value.trim(),
@@ -98,6 +108,8 @@ function exportBox(model, file, named) {
     function ask() {
         asked = String(Math.random());
         answered = false;
+        fitted = peak();
+        since = performance.now();
         model.send({
             type: "export_preview",
             path: file.value.trim(),
@@ -110,12 +122,33 @@ function exportBox(model, file, named) {
     function open(on) {
         el.hidden = !on;
         opener.setAttribute("aria-expanded", String(on));
+        for (const type of [
+            "resize",
+            "scroll"
+        ])if (on) window.addEventListener(type, size, true);
+        else window.removeEventListener(type, size, true);
         if (on) {
+            size();
+            el.scrollIntoView({
+                block: "nearest"
+            });
             aim(target);
             row.querySelector('[aria-pressed="true"]')?.focus();
         } else opener.focus({
             preventScroll: true
         });
+    }
+    function size() {
+        if (!el.isConnected) {
+            for (const type of [
+                "resize",
+                "scroll"
+            ])window.removeEventListener(type, size, true);
+            return;
+        }
+        let end = window.innerHeight;
+        for(let area = el.parentElement; area && area !== document.body; area = area.parentElement)if ("visible" !== getComputedStyle(area).overflowY) end = Math.min(end, area.getBoundingClientRect().bottom);
+        el.style.maxHeight = `${Math.max(LEAST, end - el.getBoundingClientRect().top - 8)}px`;
     }
     function aim(next) {
         const usual = !file.value.trim() || file.value === chosen().file;
@@ -133,6 +166,12 @@ function exportBox(model, file, named) {
         }, one.name)));
     file.addEventListener("keydown", (event)=>{
         if ("Enter" === event.key && !make.disabled) make.click();
+    });
+    limit.addEventListener("keydown", (event)=>{
+        if ("Enter" === event.key) {
+            event.preventDefault();
+            ask();
+        }
     });
     file.addEventListener("input", ()=>{
         clearTimeout(timer);
@@ -154,7 +193,7 @@ function exportBox(model, file, named) {
                     scope: "row"
                 }, name), h("td", {}, value, base && h("span", {
                     class: "wb-muted"
-                }, ` (${base} without)`)))))
+                }, ` (${base})`)))))
         ];
     }
     function leftOut({ count, left_out_count: out, left_out: rows }) {
@@ -180,17 +219,46 @@ function exportBox(model, file, named) {
                 }, reason))))
         ];
     }
+    function waiting() {
+        const seconds = h("span", {
+            "aria-hidden": "true"
+        });
+        const count = ()=>{
+            const passed = Math.floor((performance.now() - since) / 1000);
+            seconds.textContent = passed ? `, ${passed} s` : "…";
+        };
+        const clock = window.setInterval(()=>{
+            if (seconds.isConnected) count();
+            else clearInterval(clock);
+        }, 500);
+        count();
+        const what = fitted ? `Fitting torch.compile to a peak of ${fitted}` : "torch" === target ? "Predicting torch.compile" : "Making the file";
+        return h("p", {
+            class: "wb-muted"
+        }, h("span", {
+            role: "status"
+        }, what), seconds);
+    }
+    function mark() {
+        const found = model.get("exported") ?? {}, old = isOld();
+        body.classList.toggle("wb-old", old);
+        make.disabled = Boolean(found.asked === asked && found.refused && !old);
+    }
     function draw() {
         if (el.hidden) return;
         const found = model.get("exported") ?? {}, here = found.asked === asked;
         if (answered && !found.asked) return void ask();
         answered = here;
         make.textContent = `Export to ${file.value.trim() || "…"}`;
-        make.disabled = Boolean(here && found.refused);
+        mark();
         body.replaceChildren(...here ? found.refused ? [
             h("p", {
-                class: "wb-bad"
-            }, found.refused)
+                class: "wb-bad",
+                role: "status"
+            }, found.refused),
+            "torch" === target ? h("p", {}, h("button", {
+                onclick: ()=>ask()
+            }, "Try again")) : ""
         ] : found.text ? [
             ...figures(found),
             ...leftOut(found),
@@ -200,10 +268,7 @@ function exportBox(model, file, named) {
                 "aria-label": "The file"
             }, found.text, found.more ? `\n… ${found.more} more lines` : "")
         ] : [] : [
-            h("p", {
-                class: "wb-muted",
-                role: "status"
-            }, "computing…")
+            waiting()
         ]);
     }
     const able = (disabled)=>{

@@ -304,7 +304,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 
 /* the box of the button Export: it covers the elements below, so that they do not move */
 .wb-panel.wb-controls { position: relative; }
-.wb-controls .wb-export-box { position: absolute; z-index: 6; top: 36px; right: 0; display: flex; flex-direction: column; gap: 8px; width: min(680px, 100%); max-height: min(520px, 70vh); box-sizing: border-box; padding: 10px 14px 12px; border: 1px solid var(--wb-rule); border-radius: 6px; background: var(--wb-paper); box-shadow: 0 4px 18px rgb(0 0 0 / 18%); white-space: normal; }
+.wb-controls .wb-export-box { position: absolute; z-index: 6; top: 36px; right: 0; display: flex; flex-direction: column; gap: 8px; width: min(680px, 100%); box-sizing: border-box; overflow: hidden auto; padding: 10px 14px 12px; border: 1px solid var(--wb-rule); border-radius: 6px; background: var(--wb-paper); box-shadow: 0 4px 18px rgb(0 0 0 / 18%); white-space: normal; }
 .wb-controls .wb-export-box > *, .wb-controls .wb-export-body > * { flex: none; margin: 0; }
 .wb-controls .wb-export-more { width: 24px; padding: 0 !important; }
 .wb-export-box input { flex: 1 1 auto; min-width: 0; font-family: var(--wb-mono); font-size: 11.5px; }
@@ -318,8 +318,9 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-export-box .wb-plain-figures { flex: none; border-collapse: collapse; font-size: 12px; }
 .wb-export-box .wb-plain-figures th { padding: 1px 12px 1px 0; text-align: left; font-weight: 400; color: var(--wb-muted); vertical-align: top; white-space: nowrap; }
 .wb-export-box .wb-plain-figures td { padding: 1px 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.wb-export-body.wb-old > :not(.wb-bad, h4) { opacity: 0.45; }
 .wb-export-box h4 { font: 600 12px var(--wb-sans); color: var(--wb-ink); }
-.wb-controls .wb-export-body > .wb-left-out { flex: 0 1 auto; min-height: 48px; max-height: 150px; overflow: auto; padding: 0; list-style: none; }
+.wb-controls .wb-export-body > .wb-left-out { flex: none; max-height: 118px; overflow: auto; padding: 0; list-style: none; }
 .wb-export-box .wb-left-out li { padding: 3px 0; border-bottom: 1px solid var(--wb-hair); overflow-wrap: anywhere; }
 .wb-controls .wb-export-body > pre { flex: 0 1 auto; min-height: 90px; overflow: auto; padding: 8px 10px; border: 1px solid var(--wb-hair); border-radius: 5px; background: var(--wb-band); color: var(--wb-ink); font: 11.5px/1.45 var(--wb-mono); white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; }
 
