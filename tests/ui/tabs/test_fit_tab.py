@@ -71,6 +71,22 @@ def test_a_stated_peak_is_met_and_explained(bench: wb.Workbench) -> None:
     bench.undo()
 
 
+def test_the_tab_names_the_peak_that_is_being_fitted(bench: wb.Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    tab, _ = tab_of(bench)
+    find, seen = FitterWithCuts.fit_peak, []
+
+    def noted(fitter: FitterWithCuts, limit_bytes: int) -> object:
+        seen.append(tab.panel.content["fitting"])
+        return find(fitter, limit_bytes)
+
+    monkeypatch.setattr(FitterWithCuts, "fit_peak", noted)
+    tab._receive({"type": "fit", "peak": "97%"})
+    assert (seen, tab.panel.content["fitting"]) == (["97%"], "")
+    with pytest.raises(WorkbenchError):
+        tab._receive({"type": "fit", "peak": "1 KiB"})
+    assert (seen, tab.panel.content["fitting"]) == (["97%", "1 KiB"], "")
+
+
 def test_a_line_without_points_has_no_name_above_the_curve(bench: wb.Workbench) -> None:
     tab = FitTab(bench, lambda _busy, act: act(), lambda _message: None, lambda _text: None)
     tab.plot.show((), None, [], "this CPU", 1)
