@@ -37,6 +37,7 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
         data = payload(graph, compute(graph, sites, unfolded=unfolded), sites)
         file = tmp_path / "view.html"
         file.write_text(page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False}, dark=dark))
+        blank.set_viewport_size({"width": 900, "height": 720})
         blank.goto(file.as_uri())
         blank.wait_for_function("window.ready === true")
         blank.wait_for_function(f"{VIEW}.state().drawn_ms > 0")
