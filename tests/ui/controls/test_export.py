@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -231,6 +232,24 @@ def test_a_fit_that_is_asked_for_twice_at_once_does_not_fail(app, bench, monkeyp
     until(lambda: app.controls.exported.get("asked") == "third")
     assert max(most) == 1
     assert len(most) < 3, "a request that nobody waits for was answered"
+
+
+@pytest.mark.slow
+def test_a_request_is_answered_if_choices_change_meanwhile(app, bench, monkeypatch):
+    begun, go_on, choices = threading.Event(), threading.Event(), bench.torch_choices
+
+    def held():
+        begun.set()
+        assert go_on.wait(30)
+        return choices()
+
+    monkeypatch.setattr(bench, "torch_choices", held)
+    app.controls.exported = {}
+    app._on_message({"type": "export_preview", "path": "n.py", "target": "torch_eager", "asked": "held"})
+    assert begun.wait(30)
+    app.exporter.forget()  # the page is not told, because it shows no file yet
+    go_on.set()
+    until(lambda: app.controls.exported.get("asked") == "held")
 
 
 @pytest.mark.slow

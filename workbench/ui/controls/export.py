@@ -51,6 +51,10 @@ _SAVED = "Saved for backward, predicted"
 _USES = {"torch": "fast = {}.compile({})", "torch_eager": "{}.checkpoint({})"}
 
 
+type _Request = tuple[str, str, str, str]
+"""Path, target, the page's name of the request, and the stated peak."""
+
+
 class _ShowMessage(Protocol):
     def __call__(self, text: str | None, *, bad: bool = False) -> None: ...
 
@@ -84,7 +88,9 @@ class Exporter:
         self._lock = threading.Lock()
         # PyTorch's compiler can fail if two threads trace the program at once.
         self._tracing = threading.Lock()
-        self._asked = ""
+        self._turn = 0
+        self._pending: _Request | None = None
+        """The request of the page that is not answered yet."""
         config = choices_file(bench.program)
         files = {"thunder": config, **{kind: module_file(bench.program, end) for kind, end in _MODULES.items()}}
         files |= {kind: config.removesuffix("choices.py") + end for kind, end in _DOCUMENTS.items()}
@@ -155,26 +161,34 @@ class Exporter:
 
         `asked` tells the page which of its requests is answered.
         """
-        with self._lock:
-            self._asked = asked
-        self._controls.in_thread("export-preview", lambda: self._show(path or "choices.py", target, asked, peak))
+        self._answer((path or "choices.py", target, asked, peak))
 
     def forget(self) -> None:
-        """Drop the shown file, because the choices have changed."""
+        """Drop the shown file, because the choices have changed. A request that is not answered yet begins again."""
         with self._lock:
-            self._asked = ""
+            self._turn += 1
             self._controls.exported = {}
+            pending = self._pending
+        if pending is not None:
+            self._answer(pending)
 
-    def _show(self, path: str, target: str, asked: str, peak: str) -> None:
+    def _answer(self, request: _Request) -> None:
+        with self._lock:
+            self._turn += 1
+            self._pending, turn = request, self._turn
+        self._controls.in_thread("export-preview", lambda: self._show(turn, *request))
+
+    def _show(self, turn: int, path: str, target: str, asked: str, peak: str) -> None:
         with self._traces(target):
-            if asked != self._asked:  # while this request waited, the page made another one
+            if turn != self._turn:  # while this request waited, there was another one
                 return
             try:
                 content = self._content(path, target, peak)
             except WorkbenchError as error:
                 content = {"refused": error.in_app()}
         with self._lock:
-            if asked == self._asked:
+            if turn == self._turn:
+                self._pending = None
                 self._controls.exported = {**content, "asked": asked}
 
     def _traces(self, target: str) -> contextlib.AbstractContextManager[Any]:
