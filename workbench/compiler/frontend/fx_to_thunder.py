@@ -56,6 +56,7 @@ from workbench.compiler.interop.thunder_api import (
     tracectx,
     variableify,
 )
+from workbench.compiler.interop.torch_versions import RESETS_DETERMINISM
 from workbench.compiler.lowering import custom_ops, patch_context
 from workbench.compiler.lowering.alias_writes import (
     READ_BEHIND,
@@ -842,6 +843,8 @@ def erase_resets_of_determinism(graph: fx.GraphModule) -> None:
 
     In eager PyTorch, the setting stays as the program leaves it. Dynamo undoes each call, the last call first.
     """
+    if not RESETS_DETERMINISM:
+        return
     calls = [node for node in graph.graph.nodes if name_of(node.target).endswith("._set_deterministic_algorithms")]
     own, resets = calls[: len(calls) // 2], calls[len(calls) // 2 :]
     before = [node.args for node in reversed(resets)]
