@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from workbench.compiler.frontend import dynamo
-from workbench.compiler.interop import thunder_api
-from workbench.compiler.interop.shared_context import shared_context
+from workbench.compiler.interop import dynamo_patches, thunder_api
 from workbench.compiler.interop.torch_versions import graphs_with_code
 from workbench.errors import ProgramError, is_out_of_memory, one_line
-from workbench.interop.torch_private import _WrappedCall
 
 WAYS = ("thunder.jit", "thunderfx")
 """Functions of Thunder that compile a program, in the order in which they are tried. `thunder.jit` uses Thunder's
@@ -20,27 +18,6 @@ interpreter, and `thunderfx` uses Dynamo.
 """
 
 _FEW_LETTERS = 300
-
-
-def _call_graph(self: Any, graph: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-    if self.cls_call is not None:
-        return self.cls_call(graph, *args, **kwargs)
-    return super(self.cls, graph).__call__(*args, **kwargs)
-
-
-@shared_context
-def _plain_graph_errors() -> Iterator[None]:
-    """In this context, FX does not print the lines around an operator that fails in the call of a graph.
-
-    When Thunder refuses an operator of a graph, its interpreter would also interpret the code of Python's standard
-    library that collects and prints these lines, which takes a minute. Remove this when the interpreter does not.
-    """
-    stock = _WrappedCall.__call__
-    _WrappedCall.__call__ = _call_graph
-    try:
-        yield
-    finally:
-        _WrappedCall.__call__ = stock
 
 
 class StockCompiled:
@@ -86,7 +63,7 @@ class StockCompiled:
                 torch.cuda.set_rng_state(cuda_state, device)
             made = thunder_api.jit(self._program) if way == "thunder.jit" else thunder_api.thunderfx(self._program)
             try:
-                with graphs_with_code(), _plain_graph_errors():
+                with graphs_with_code(), dynamo_patches.plain_graph_errors():
                     found = made(*args, **kwargs)
             except Exception as error:
                 if is_out_of_memory(error):

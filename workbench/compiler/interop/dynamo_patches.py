@@ -32,6 +32,7 @@ from workbench.interop.torch_private import (
     Unsupported,
     UserFunctionVariable,
     VariableBuilder,
+    _WrappedCall,
     dynamo_builder,
     dynamo_config,
     dynamo_utils,
@@ -183,6 +184,22 @@ hooks_installed_when_traced = ThreadPatches(
 Such a model installs its hooks in its first call, while it holds a lock. Dynamo cannot trace locks. Unpatched Dynamo
 breaks the graph there, but only in the first call: a model that was called before would have other graphs. Remove this
 when Dynamo traces locks, or when the model installs these hooks when it is built.
+"""
+
+
+def _call_graph(self: Any, graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    if self.cls_call is not None:
+        return self.cls_call(graph, *args, **kwargs)
+    return super(self.cls, graph).__call__(*args, **kwargs)
+
+
+plain_graph_errors = ThreadPatches(
+    "errors of graphs", lambda: [replace_function(_WrappedCall, "__call__", _call_graph)]
+)
+"""Make FX not print the lines around an operator that fails in the call of a graph.
+
+When Thunder refuses an operator of a graph, its interpreter would also interpret the code of Python's standard library
+that collects and prints these lines, which takes a minute. Remove this when the interpreter does not.
 """
 
 
