@@ -296,6 +296,35 @@ def test_a_stable_program_is_not_called_unstable() -> None:
     assert not checked.unstable
 
 
+@pytest.mark.parametrize(
+    ("result", "ok"),
+    [
+        ([1.5, math.inf, math.nan], True),
+        # This run kept an intermediate result in higher precision, and did not overflow where eager PyTorch did.
+        ([1.5, 4e4, math.nan], True),
+        ([1.5, math.inf, 0.0], True),
+        ([4e3, math.inf, math.nan], False),
+        ([1.5, -math.inf, math.nan], False),
+        ([1.5, 1e3, math.nan], False),
+        ([1.5, math.nan, math.nan], False),
+        ([1.5, math.inf, 5e3], False),
+        ([math.inf, math.inf, math.nan], False),
+    ],
+)
+def test_an_overflow_in_eager_pytorch_allows_no_error_elsewhere(result: list[float], ok: bool) -> None:
+    def build() -> Parts:
+        x, up, down = (torch.tensor(values).half() for values in ((1.5, 4e4, 6e4), (4, 4, 4), (0.25, 0.25, 0)))
+        return (lambda x, up, down: x * up * down), (x, up, down), {}
+
+    recorded = accuracy.first_step(Stepper(*build()), 0)
+    entry = recorded["output"]
+    assert entry.value is not None
+    assert not entry.value[1:].isfinite().any()
+    value = torch.tensor(result).half()
+    found = accuracy.check_first_step({**recorded, "output": dataclasses.replace(entry, value=value)}, build)
+    assert found.ok is ok
+
+
 def test_a_program_that_cannot_run_in_double_precision_is_compared_with_single_precision_only() -> None:
     def build() -> Parts:
         return (lambda x: x @ torch.ones(4, 4)), (torch.ones(2, 4),), {}

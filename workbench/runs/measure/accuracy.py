@@ -26,10 +26,13 @@ from workbench.runs.measure.tensor_diff import (
     FLOOR,
     RELATIVE_TOLERANCE,
     SPREAD,
+    OwnError,
     RecordedTensor,
     compare_tensors,
+    finite_elements,
     largest_difference,
     size_of,
+    tensor_parts,
     tensors_with_other_bits,
     to_double,
 )
@@ -480,7 +483,7 @@ def check_first_step(
                 # Every bit equals the references', so the difference from double precision comes from the data type
                 # and not from the plan.
                 error, unstable = dataclasses.replace(error, ok=True, tolerance=math.inf), True
-            elif error.ok and error.max_abs_error > error.tolerance - SPREAD * own_errors[error.name]:
+            elif error.ok and error.max_abs_error > error.tolerance - SPREAD * own_errors[error.name].size:
                 unstable = True  # the error is allowed only because eager's own error is added to the tolerance
             tensors.append(error)
             if on_tensor is not None:
@@ -609,7 +612,7 @@ def _describe_fault(
     reference: Reference,
     recorded: Mapping[str, RecordedTensor],
     eager: Mapping[str, RecordedTensor],
-    own_errors: Mapping[str, float],
+    own_errors: Mapping[str, OwnError],
     least: float,
 ) -> str:
     """Describe the tensor in which unmodified Thunder is wrong; empty if Thunder is not known to be wrong.
@@ -700,27 +703,32 @@ def _run_in_double(
             return None
 
 
-def own_errors_of(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, float]:
+def own_errors_of(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, OwnError]:
     """Return, for each tensor, the largest absolute error of eager PyTorch against double precision.
 
     Such errors come from rounding. If large terms cancel, these errors are large, whatever the order in which the terms
-    are added.
+    are added. An overflow is no such error: it makes an element infinite or NaN, and says nothing about the others.
     """
-    errors: dict[str, float] = {}
+    errors: dict[str, OwnError] = {}
     for name, entry in double.items():
         exact, known = entry.value, eager[name].value if name in eager else None
         if exact is not None and known is not None and known.is_floating_point() and exact.shape == known.shape:
-            errors[name] = largest_difference(known.double(), exact.double())
+            known, exact = known.double(), exact.double()
+            finite = finite_elements(exact)
+            if tensor_parts(known)[-1].shape == finite.shape:
+                error = largest_difference(known, exact, finite & finite_elements(known))
+                if math.isfinite(error):
+                    errors[name] = OwnError(error, finite)
     return errors
 
 
 def _compare_double(
     recorded: Mapping[str, RecordedTensor],
     double: Mapping[str, RecordedTensor],
-    own_errors: Mapping[str, float],
+    own_errors: Mapping[str, OwnError],
     least: float,
 ) -> Iterator[TensorError]:
-    """Compare the recorded tensors with results in double precision.
+    """Compare the finite elements of the recorded tensors with results in double precision.
 
     The tolerance is the dtype's tolerance, or `least` if that is larger, plus `SPREAD` times eager's own error.
     """
@@ -731,14 +739,18 @@ def _compare_double(
         exact, ours = entry.value, recorded[name].value if name in recorded else None
         if exact is None or ours is None or name not in own_errors or not entry.changed:
             continue
-        worst, size = largest_difference(ours.double(), exact.double()), size_of(exact)
-        relative = RELATIVE_TOLERANCE.get(ours.dtype, 0.0)
+        ours, dtype = ours.double(), ours.dtype
+        finite = own_errors[name].finite
+        # Elements that are not finite are compared with eager PyTorch's.
+        among = finite & finite_elements(ours) if finite.shape == tensor_parts(ours)[-1].shape else None
+        worst, size = largest_difference(ours, exact.double(), among), size_of(exact)
+        relative = RELATIVE_TOLERANCE.get(dtype, 0.0)
         relative = max(relative, least) if relative else 0.0
-        tolerance = SPREAD * own_errors[name] + relative * max(size, FLOOR * sizes.get(entry.kind, 0.0))
+        tolerance = SPREAD * own_errors[name].size + relative * max(size, FLOOR * sizes.get(entry.kind, 0.0))
         yield TensorError(
             name=name,
             against=FLOAT64,
-            dtype=str(ours.dtype).removeprefix("torch."),
+            dtype=str(dtype).removeprefix("torch."),
             max_abs_error=worst,
             max_rel_error=worst / size if size > 0 else (0.0 if worst == 0 else math.inf),
             tolerance=tolerance,
