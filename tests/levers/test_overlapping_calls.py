@@ -327,7 +327,7 @@ def test_a_choice_without_a_site_gives_one_warning_for_all_calls() -> None:
         jitted(*args)
         jitted(args[0].detach(), *args[1:])
     (warned,) = [each for each in caught if issubclass(each.category, ConfigWarning)]
-    assert f"1 of {len(made.choices) + 1} choices have no site" in str(warned.message)
+    assert f"1 of {len(made.choices) + 1} choices have no effect" in str(warned.message)
     assert "saved:nowhere/sin" in str(warned.message)
 
 

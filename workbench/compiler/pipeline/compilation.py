@@ -15,7 +15,7 @@ import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -194,6 +194,12 @@ class Hooks:
         self.training: Callable[[], bool | None] = lambda: None
         """Returns whether the compiled module is in training mode; None if the program is not a module."""
         self.warn = False
+        self.warned: set[bool | None] = set()
+        """The values of `training` for which the choices were compared with the program's sites."""
+        self.in_effect: Mapping[str, str] = self.choices
+        """The choices that this compilation applies."""
+        self.without_effect: dict[str, str] = {}
+        """The other choices, each with the reason."""
         self.cache_info: dict[str, Any] = {}
         self.origins: tuple[Any, ...] = ()
         self.program: TraceCtx | None = None
@@ -291,20 +297,39 @@ class Hooks:
             ends[:] = ends or known_ends(trace.bound_symbols)
             if ends:
                 attach(trace, cut(trace.bound_symbols, kept.get_or_make, ends))
-        for lever in all_levers():
-            for setting in lever.settings():
-                site = setting.site(lever.name, self.choices, context)
-                if site.choice != site.default:
-                    site.check(site.choice)
+        self.without_effect = dict(self._find_without_effect(context))
+        self.in_effect = {id: option for id, option in self.choices.items() if id not in self.without_effect}
         unfused: set[str] = set()
         for lever in all_levers():
-            trace = lever.before_fusion(trace, self.choices, context)
-            unfused.update(lever.unfused(self.choices, context))
+            trace = lever.before_fusion(trace, self.in_effect, context)
+            unfused.update(lever.unfused(self.in_effect, context))
         self.control.unfused = frozenset(unfused)
         # Let the fusion executor cache its answers only from now on, because claiming also queries temporary
         # statements.
         self.control.keeping = True
         return trace
+
+    def _find_without_effect(self, context: LeverContext) -> Iterator[tuple[str, str]]:
+        """Yield the settings that have no effect in this compilation, each with the reason.
+
+        A config for training is also called without gradients and in eval mode, where some settings cannot apply. A
+        plan refuses such a choice instead.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice is not an option of its setting, or if a plan is made and the choice is illegal.
+        """
+        for lever in all_levers():
+            for setting in lever.settings():
+                site = setting.site(lever.name, self.choices, context)
+                if site.choice == site.default:
+                    continue
+                if self.config is not None and site.illegal:
+                    if site.choice in site.illegal:
+                        yield site.id, site.illegal[site.choice]
+                    site = dataclasses.replace(site, illegal={})
+                site.check(site.choice)
 
     def configure(self, partitioned: TraceCtx) -> FusionOptions:
         """Return the options of the fusion executor.
@@ -316,7 +341,7 @@ class Hooks:
         self.outcome = dataclasses.replace(self.outcome, partitioned=partitioned)
         options = FusionOptions()
         for lever in all_levers():
-            options = lever.fusion(options, self.choices, self.context, self.outcome)
+            options = lever.fusion(options, self.in_effect, self.context, self.outcome)
         self.outcome = dataclasses.replace(self.outcome, options=options)
         return options
 
@@ -325,20 +350,21 @@ class Hooks:
         assert self.context is not None
         self.outcome = dataclasses.replace(self.outcome, report=self.control.report)
         for lever in all_levers():
-            trace = lever.after_fusion(trace, self.choices, self.context, self.outcome)
+            trace = lever.after_fusion(trace, self.in_effect, self.context, self.outcome)
         return trace
 
     def after_split(self, trace: TraceCtx) -> TraceCtx:
         """Let the levers edit a split trace, and return the result.
 
-        After the last trace, check the sites if `warn` is True, and prove the plan unless `proofs` is None.
+        After the last trace, check the sites if `warn` is True, once for each value of `training`, and prove the plan
+        unless `proofs` is None.
         """
         assert self.context is not None
         for lever in all_levers():
-            trace, self.outcome = lever.after_split(trace, self.choices, self.context, self.outcome)
+            trace, self.outcome = lever.after_split(trace, self.in_effect, self.context, self.outcome)
         # All sites are known only now, because the sites of collectives come from the split traces.
         last = TraceTag.BACKWARD in trace.tags or not self.context.has_backward
-        if self.warn and last:
+        if self.warn and last and self.training() not in self.warned:
             self._check_sites()
         if self.proofs is not None:
             if TraceTag.BACKWARD not in trace.tags:
@@ -382,11 +408,10 @@ class Hooks:
         gradients and this call has no gradients, check nothing.
         """
         assert self.context is not None
-        with_backward = tuple([f"{lever.name}:" for lever in all_levers() if lever.only_with_backward])
-        if not self.context.has_backward and any(id.startswith(with_backward) for id in self.choices):
-            # The choices are for calls with gradients. This call has no gradients, as in a validation step.
+        if not self.context.has_backward and self._is_for_gradients():
+            # This call has no gradients, as in a validation step.
             return
-        sites = {site.id: site for site in find_sites(self.choices, self.context, self.outcome)}
+        sites = {site.id: site for site in find_sites(self.in_effect, self.context, self.outcome)}
         for id in sorted(self.choices.keys() & sites.keys()):
             site = widen_site(sites[id], self.choices[id])
             # Each lever checked whether the choice is legal when it applied the choice. Here, only check that the site
@@ -397,13 +422,14 @@ class Hooks:
                 except ChoiceError as error:
                     place = self.config.place_of(id) if self.config is not None else ""
                     raise ChoiceError(f"{place}{error}", id) from None
-        # Warn only once, because later compilations are of the same program, with other shapes or fewer gradients.
-        self.warn = False
+        # Warn only once for each mode of the module. Other compilations are of the same program, with other shapes or
+        # fewer gradients.
+        self.warned.add(self.training())
         if self.config is not None and (
             differences := self.config.differences(fingerprint(self.origins), self.training())
         ):
             warnings.warn(ConfigWarning(differences), skip_file_prefixes=_LIBRARIES)
-        gone = sorted(self.choices.keys() - sites.keys())
+        gone = sorted((self.choices.keys() - sites.keys()) | self.without_effect.keys())
         if 1 < len(gone) == len(self.choices) and self.config is not None:
             left_out = (
                 f"none of the {len(gone)} choices fits this program, so it is compiled without choices: the config was "
@@ -411,13 +437,20 @@ class Hooks:
             )
             warnings.warn(ConfigWarning(left_out), skip_file_prefixes=_LIBRARIES)
         elif gone:
-            left_out = f"{len(gone)} of {len(self.choices)} choices have no site in this program and are left out: "
+            left_out = f"{len(gone)} of {len(self.choices)} choices have no effect in this program and are left out: "
             left_out += "; ".join(self._without_site(id, sites) for id in gone)
             warnings.warn(ConfigWarning(left_out), skip_file_prefixes=_LIBRARIES)
 
     def _without_site(self, id: str, sites: Collection[str]) -> str:
         place = self.config.place_of(id) if self.config is not None else ""
-        return f"{place}{id}: {no_site_reason(id, sites)}"
+        return f"{place}{id}: {self.without_effect.get(id) or no_site_reason(id, sites)}"
+
+    def _is_for_gradients(self) -> bool:
+        """Return whether the choices are known to be for calls with gradients."""
+        with_backward = tuple([f"{lever.name}:" for lever in all_levers() if lever.only_with_backward])
+        if any(id.startswith(with_backward) for id in self.choices):
+            return True
+        return self.config is not None and "grad" not in self.config.modes and not torch.is_grad_enabled()
 
 
 def find_sites(choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome) -> tuple[Site, ...]:
