@@ -93,7 +93,7 @@ def asserts(x: torch.Tensor) -> torch.Tensor:
 def takes_seven(x: torch.Tensor) -> torch.Tensor:
     if x.shape[0] != 7:
         raise ValueError(f"seven rows, not {x.shape[0]}, (as told)")
-    return x
+    return x * 2
 
 
 def penalizes(x: torch.Tensor) -> torch.Tensor:
@@ -381,6 +381,16 @@ def test_an_error_of_the_program_is_reported_with_its_line_and_text() -> None:
     )
     with pytest.raises(ProgramError, match=rf"^\S*test_refusals.py:\d+ \({line}\): {said}"):
         workbench.open(takes_seven, torch.randn(4, 4), device="cpu")
+
+
+def test_a_compiled_program_raises_its_own_error_and_works_on() -> None:
+    compiled = workbench.open(takes_seven, torch.randn(7, 4), device="cpu", capture="dynamo").config.jit(takes_seven)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^seven rows, not 4, \(as told\)$") as raised:
+            compiled(torch.randn(4, 4))
+        assert raised.value.__context__ is None
+        x = torch.randn(7, 4)
+        torch.testing.assert_close(compiled(x), takes_seven(x))
 
 
 def test_an_error_of_the_program_without_a_line_is_reported_with_its_text() -> None:

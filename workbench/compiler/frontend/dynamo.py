@@ -218,11 +218,16 @@ class DynamoCompiled:
                     raise error.inner_exception from None
                 raise
             except TorchDynamoException as error:
-                raise NotOneGraphError(_reason(error)) from error
+                refusal = NotOneGraphError(_reason(error))
+                refusal.__cause__ = error
             except FailOnRecompileLimitHit as error:
                 raise ProgramError(self._recapture_message()) from error
             finally:
                 self._given = ((), {})
+            if RAISES in str(refusal):
+                # Dynamo hides an exception that the program raises. A training loop may catch it, as for a bad batch.
+                self._program(*args, **kwargs)
+            raise refusal
 
     def _recapture_message(self) -> str:
         """Return the error message for a program that was captured too often, with the cause of the last capture."""
