@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench import cli
+from workbench.bench.report import regression_check
 from workbench.bench.report.regression_check import FIGURES, CheckedFigure, Growth
 from workbench.errors import ConfigError
 
@@ -121,6 +122,19 @@ def test_a_file_that_is_not_a_baseline_is_neither_read_nor_replaced(call: Call, 
     status, _, err = call("check", "other.py", "--baseline", "notes.json", "--write")
     assert (status, "the file exists and is not a baseline" in err) == (2, True)
     assert (folder / "notes.json").read_text() == '{"format": "notes"}'
+
+
+@pytest.mark.parametrize("lacks", ["peak_bytes", "saved_bytes", "fusions_unique"])
+def test_a_file_that_lacks_a_figure_is_not_a_baseline(tmp_path: Path, lacks: str) -> None:
+    figures = {"peak_bytes": 1, "saved_bytes": 1, "fusions_unique": 0, "inversions": None}
+    path = tmp_path / "baseline.json"
+    document = {"format": regression_check.FORMAT, "format_version": regression_check.FORMAT_VERSION}
+    path.write_text(json.dumps({**document, "figures": figures}))
+    assert regression_check.read_baseline(path)["figures"] == figures
+    for partial in ({**figures, lacks: None}, {k: v for k, v in figures.items() if k != lacks}, {}):
+        path.write_text(json.dumps({**document, "figures": partial}))
+        with pytest.raises(ConfigError, match="is not a baseline"):
+            regression_check.read_baseline(path)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,17 @@ def test_a_comparison_states_that_the_runs_were_not_interleaved(tmp_path: Path) 
     )
     assert found.words.startswith("not measured interleaved")
     assert "drifted by 2.0%" in found.words
+    assert "during them it varied by 1.0%" in found.words
+
+
+def test_a_comparison_without_step_times_states_no_variation(tmp_path: Path) -> None:
+    for name in "ab":
+        request.prepare(tmp_path / name, Anything(), predicted_peak_bytes=1000)
+        EventLog(tmp_path / name / event_log.LOG_FILE).write(events.Finished(t_s=2.0))
+    found = compare_runs(*(run_store.open(tmp_path / name) for name in "ab"))
+    assert found.noise is None
+    assert "by an unknown share" in found.words
+    assert "no run has step times" in found.words
 
 
 def test_bytes_are_compared_exactly(tmp_path: Path) -> None:

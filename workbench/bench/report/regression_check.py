@@ -276,6 +276,10 @@ def _parse_baseline(content: bytes) -> dict[str, Any]:
     if not isinstance(found, dict) or (found.get("format"), found.get("format_version")) != (FORMAT, FORMAT_VERSION):
         return {}
     kept = found.get("figures")
-    if not isinstance(kept, dict) or any(type(value) not in (int, type(None)) for value in kept.values()):
+    # Only a program of ranks has inversions. A baseline that lacks another figure would accept any value of it.
+    if not isinstance(kept, dict) or any(
+        type(kept.get(figure.name)) is not int and (figure.name != "inversions" or kept.get(figure.name) is not None)
+        for figure in FIGURES
+    ):
         return {}
     return found

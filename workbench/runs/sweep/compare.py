@@ -58,8 +58,8 @@ class Comparison:
     ----------
     base : str
         Name of the first run.
-    noise : float
-        Variation of the machine's own speed during the noisiest run.
+    noise : float, optional
+        Variation of the machine's own speed during the noisiest run; None if no run has step times.
     drift : float, optional
         Largest change of the machine's own speed between the first run and any other run; None if it is not known.
     differences : tuple of Difference
@@ -69,7 +69,7 @@ class Comparison:
     """
 
     base: str
-    noise: float
+    noise: float | None
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
     drift: float | None = None
@@ -82,9 +82,10 @@ class Comparison:
             if self.drift is None
             else f"by {self.drift:.1%}"
         )
+        during = "no run has step times" if self.noise is None else f"during them it varied by {self.noise:.1%}"
         return (
             "not measured interleaved: between the runs, the machine's own speed "
-            f"drifted {by}; during them it varied by {self.noise:.1%}. `run --against` measures interleaved."
+            f"drifted {by}; {during}. `run --against` measures interleaved."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -116,10 +117,10 @@ def compare_runs(*runs: Run) -> Comparison:
     if len(runs) < 2:
         raise RunError(f"a comparison needs at least two runs, given {len(runs)}")
     base, *others = runs
-    noise = max((times["noise"] for run in runs if (times := run.times) is not None), default=0.0)
+    noise = max((times["noise"] for run in runs if (times := run.times) is not None), default=None)
     found: list[Difference] = []
     for run in others:
-        found.append(_step_times(run, base, noise))
+        found.append(_step_times(run, base, noise or 0.0))
         found.append(_compare_single(run, base, "compile_s", run.compile_s, base.compile_s))
         found.extend(_bytes(run, base, figure) for figure in ("measured_peak_bytes", "predicted_peak_bytes"))
     drifts = [each.drift for each in found if each.drift is not None]
