@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.runs.test_events import NO_FILES
+from workbench.core.config import installed_versions
 from workbench.errors import RunError
 from workbench.runs.process import follow_run
 from workbench.runs.sweep import sweep
@@ -144,6 +146,30 @@ def test_if_the_note_of_a_sweep_is_damaged_only_a_folder_without_points_is_accep
         with pytest.raises(RunError, match=r"sweep.json is damaged.*give another folder, or delete points.jsonl"):
             sweep.run(none, tmp_path)
         (tmp_path / sweep.POINTS_FILE).unlink()
+
+
+def test_points_of_an_older_program_or_package_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, out = tmp_path / "net.py", tmp_path / "out"
+    program.write_text("def factory(n: int = 1):\n    return abs, (n,)\n")
+    mine = Sweep(program=f"{program}:factory", settings={"n": []})
+    assert sweep.run(mine, out).points == ()
+    (out / sweep.POINTS_FILE).touch()
+    assert sweep.run(mine, out).points == ()
+    remedy = r"give another folder, or delete points\.jsonl to run all points again"
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "installed_versions", lambda: {**installed_versions(), "torch": "1.0"})
+        with pytest.raises(RunError, match=rf"torch was \S+ and is 1\.0: {remedy}"):
+            sweep.run(mine, out)
+    program.write_text(program.read_text().replace("abs", "max"))
+    with pytest.raises(RunError, match=rf"the program's file has changed: {remedy}"):
+        sweep.run(mine, out)
+    (out / sweep.POINTS_FILE).unlink()
+    assert sweep.run(mine, out).points == ()
+    note = {"program": mine.program, "device": mine.device, "executor": mine.executor}
+    (out / sweep.NOTE_FILE).write_text(json.dumps(note))
+    (out / sweep.POINTS_FILE).touch()
+    with pytest.raises(RunError, match=f"packages of the points are unknown: {remedy}"):
+        sweep.run(mine, out)
 
 
 def test_damaged_points_are_skipped_and_others_are_read(tmp_path: Path) -> None:

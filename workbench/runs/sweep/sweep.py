@@ -10,6 +10,7 @@ import contextlib
 import csv
 import dataclasses
 import functools
+import hashlib
 import io
 import itertools
 import json
@@ -28,7 +29,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from workbench import programs
-from workbench.errors import RunError
+from workbench.core.config import installed_versions
+from workbench.errors import RunError, one_line
+from workbench.programs.files import check_file, is_file_name
 from workbench.runs.log import event_log, untrusted_files
 from workbench.runs.process import follow_run, request, worker_process
 from workbench.runs.sweep import dask_runs
@@ -237,7 +240,8 @@ def run(
     ProgramError
         As in `check_sweep`.
     RunError
-        If the folder cannot be written, or contains a sweep of a different program, device or executor.
+        If the folder cannot be written, or contains a sweep of a different program, device or executor, or points from
+        before the program's file or a package changed.
     """
     check_sweep(sweep)
     try:
@@ -371,25 +375,56 @@ def _outcome(text: str, complaints: str, status: int) -> tuple[dict[str, Any], s
 
 
 def _claim(out: Path, sweep: Sweep) -> None:
-    """Write the sweep's program, device and executor into its folder; refuse a folder of a different sweep."""
+    """Write into a sweep's folder what its points depend on; refuse a folder whose points are of another sweep.
+
+    Points also depend on the program's file and on the packages. The files that the program's file imports are not
+    compared.
+    """
     mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
-    note = out / NOTE_FILE
+    state = {"file": _file_digest(sweep.program), "versions": installed_versions()}
+    note, has_points = out / NOTE_FILE, untrusted_files.exists(out / POINTS_FILE)
     if untrusted_files.exists(note):
         other = _folder_owner(note)
-        if other == mine:
-            return
-        if other is not None:
-            raise RunError(f"{out} contains another sweep, of {other}; this sweep is of {mine}: give another folder")
-        if untrusted_files.exists(out / POINTS_FILE):
+        if other is None:
+            if has_points:
+                raise RunError(
+                    f"{note} is damaged, so the program of the points in {out} is unknown: "
+                    f"give another folder, or delete {POINTS_FILE} to run all points again"
+                )
+        elif (its := {key: other[key] for key in mine}) != mine:
+            raise RunError(f"{out} contains another sweep, of {its}; this sweep is of {mine}: give another folder")
+        elif has_points and (changed := _changes(other, state)):
             raise RunError(
-                f"{note} is damaged, so the program of the points in {out} is unknown: "
-                f"give another folder, or delete {POINTS_FILE} to run all points again"
+                f"since the points in {out} were run, {changed}: give another folder, or delete {POINTS_FILE} to run "
+                "all points again"
             )
-    untrusted_files.write(note, json.dumps(mine) + "\n")
+    untrusted_files.write(note, json.dumps({**mine, **state}) + "\n")
 
 
-def _folder_owner(note: Path) -> dict[str, str] | None:
-    """Return the program, device and executor of the folder's sweep; None if the file `note` is damaged."""
+def _file_digest(program: str) -> str:
+    """Return a digest of the text of the program's file; empty for a built-in program."""
+    if not is_file_name(program):
+        return ""
+    return hashlib.sha256(check_file(program).read_bytes()).hexdigest()
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe how the program's file and the packages differ from those of a folder's points; empty if they do not."""
+    versions = before.get("versions")
+    if not isinstance(versions, dict) or not isinstance(before.get("file"), str):
+        return "the format of sweeps has changed, so the program's file and packages of the points are unknown"
+    if before["file"] != now["file"]:
+        return "the program's file has changed"
+    packages = [
+        f"{package} was {versions.get(package, 'not installed')} and is {now['versions'].get(package, 'not installed')}"
+        for package in sorted({*versions, *now["versions"]})
+        if versions.get(package) != now["versions"].get(package)
+    ]
+    return one_line("; ".join(packages))
+
+
+def _folder_owner(note: Path) -> dict[str, Any] | None:
+    """Return what the points of a folder depend on; None if the file `note` is damaged."""
     try:
         found = json.loads(untrusted_files.read(note))
     except (ValueError, RecursionError):
