@@ -14,6 +14,7 @@ import workbench
 from tests.needs import needs_nvfuser
 from tests.trial_counts import beyond
 from workbench.bench import Workbench
+from workbench.errors import ProgramError
 from workbench.runs.measure import accuracy, memory_meter
 
 pytestmark = pytest.mark.slow
@@ -311,3 +312,60 @@ def test_custom_operators_are_read_from_disk(folder: Any, monkeypatch: pytest.Mo
     changed: Callable[..., Any] = lambda ctx, grad: [grad * 2.0] * ctx.count  # noqa: E731  # the form in which it was registered
     monkeypatch.setattr(summed, "_backward_fn", changed)
     assert not opened().on_disk.startswith("from disk")
+
+
+def _noisy(x: torch.Tensor) -> torch.Tensor:
+    return x * (torch.rand_like(x) > 0.5)
+
+
+untagged = torch.library.custom_op("tests_operators::noisy_untagged", _noisy, mutates_args=())
+tagged = torch.library.custom_op(
+    "tests_operators::noisy_tagged", _noisy, mutates_args=(), tags=[torch.Tag.nondeterministic_seeded]
+)
+for noisy in (untagged, tagged):
+    noisy.register_fake(torch.empty_like)
+    noisy.register_autograd(lambda ctx, grad: grad)
+
+_LIBRARY = torch.library.Library("tests_noisy", "DEF")
+_LIBRARY.define("composite(Tensor x) -> Tensor")
+_LIBRARY.impl("composite", _noisy, "CompositeImplicitAutograd")
+
+
+def test_an_operator_that_draws_without_the_tag_is_not_run_again() -> None:
+    """PyTorch does not know that such an operator draws, so only its second run can show it."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.sin(untagged(x @ w))
+
+    def gradient(run: Callable[..., torch.Tensor]) -> torch.Tensor:
+        torch.manual_seed(0)
+        x, w = torch.randn(4, 8), torch.randn(8, 8, requires_grad=True)
+        run(x, w).sum().backward()
+        assert w.grad is not None
+        return w.grad
+
+    bench = workbench.open(program, torch.randn(4, 8), torch.randn(8, 8, requires_grad=True), device="cpu")
+    torch.testing.assert_close(gradient(bench.config.jit(program)), gradient(program))
+    (site,) = (site for site in bench.sites() if "noisy" in site.id)
+    bench.choose({site.id: "recompute"})
+    with pytest.raises(ProgramError, match=r"noisy_untagged draws .* tags=\[torch\.Tag\.nondeterministic_seeded\]"):
+        gradient(bench.config.jit(program))
+
+
+def test_an_operator_whose_gradient_would_draw_again_is_not_run() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.tests_noisy.composite(x).sum()
+
+    x = torch.randn(4, requires_grad=True)
+    compiled = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
+    with pytest.raises(ProgramError, match="tests_noisy::composite draws random numbers"):
+        compiled(x).backward()
+
+
+def test_an_operator_that_draws_with_the_tag_is_not_recomputed() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.sin(tagged(x @ w))
+
+    bench = workbench.open(program, torch.randn(4, 8), torch.randn(8, 8, requires_grad=True), device="cpu")
+    (site,) = (site for site in bench.sites() if "noisy" in site.id)
+    assert "random" in site.illegal["recompute"]

@@ -36,7 +36,14 @@ from workbench.compiler.interop.thunder_api import (
     to_torch_device,
     to_torch_dtype,
 )
-from workbench.interop.torch_private import OPDEFS, FakeTensorMode, OpOverload, OpOverloadPacket
+from workbench.errors import ProgramError
+from workbench.interop.torch_private import (
+    OPDEFS,
+    FakeTensorMode,
+    OpOverload,
+    OpOverloadPacket,
+    _current_graph_task_id,
+)
 from workbench.interop.torch_private import _pytree as pytree
 
 NAME = "workbench_operators"
@@ -94,7 +101,7 @@ def _rerun_for_gradients(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[A
 
     given = pytree.tree_map(fresh, tuple(ctx.inputs))
     with torch.enable_grad():
-        made = overload(*given, **ctx.named)
+        made = _run_again(overload, given, ctx.named)
     outputs = made if isinstance(made, tuple) else (made,)
     pairs = [(out, grad) for out, grad in zip(outputs, grads, strict=True) if out.requires_grad]
     wanted = [leaf for leaf in _tensors(given) if leaf.requires_grad]
@@ -255,12 +262,35 @@ def find_custom_symbol(name: str, index: int) -> Symbol:
 
 
 def _run(name: str, *args: Any, **kwargs: Any) -> Any:
-    return _definition(name).overload(*args, **kwargs)
+    overload = _definition(name).overload
+    if _current_graph_task_id() < 0 or torch.Tag.nondeterministic_seeded in overload.tags:
+        return overload(*args, **kwargs)
+    # In a backward, the operator runs again, because the plan recomputes its results.
+    return _run_again(overload, args, kwargs)
+
+
+def _run_again(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run an operator for the second time, and raise an error if it draws random numbers."""
+    before = _random_states()
+    made = overload(*args, **kwargs)
+    if not all(map(torch.equal, before, _random_states())):
+        name = overload._schema.name
+        raise ProgramError(
+            f"{name} draws random numbers and runs again in the backward, where it draws other numbers: define the "
+            "operator with tags=[torch.Tag.nondeterministic_seeded], and open the program again"
+        )
+    return made
+
+
+def _random_states() -> list[torch.Tensor]:
+    """Return the states of the default generators; without CUDA's while a CUDA graph is captured."""
+    known = torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing()
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if known else ())]
 
 
 def _meta(name: str, *args: Any, **kwargs: Any) -> Any:
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        made = _run(name, *map(fakes, args), **kwargs)
+        made = _definition(name).overload(*map(fakes, args), **kwargs)
     return tuple(map(proxy_of, made)) if isinstance(made, tuple) else proxy_of(made)
 
 
