@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -49,22 +50,14 @@ def compile(
     compiled: Any = torch.compile(model, backend=compile_graph, **options)
     if isinstance(model, torch.nn.Module):
         return compiled.register_forward_hook(lambda *_: ops.end_call()) and compiled
-
-    @functools.wraps(model)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        out = compiled(*args, **kwargs)
-        ops.end_call()
-        return out
-
-    return call
+    return functools.wraps(model)(lambda *args, **kwargs: (compiled(*args, **kwargs), ops.end_call())[0])  # type: ignore[func-returns-value]
 
 
 def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node, Key]:
     """Return the key of each operator in a graph of Dynamo."""
     found, counts = {}, Counter[tuple[str, str]]()
     for node in (n for m in module.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes):
-        is_size = isinstance(node.meta.get("example_value"), torch.SymInt | torch.SymFloat | torch.SymBool)
-        if not is_size and node.op in ("call_function", "call_method") and "source_fn_stack" in node.meta:
+        if "source_fn_stack" in node.meta and not isinstance(node.meta.get("example_value"), torch.types.py_sym_types):
             ids = (int(str(key).partition("@")[0]) for key in node.meta.get("nn_module_stack") or {})
             found[node] = ops.key(ids, node.target, counts)
     return found
@@ -100,26 +93,26 @@ class Partition(CustomPartitionerFn):
         return str, (self.uuid(),)  # the caches of PyTorch pickle this object for their keys
 
     def __call__(self, gm: torch.fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
-        """Divide a joint graph into a forward and a backward."""
-        groups: dict[tuple[str, ...], list[torch.fx.Node]] = {}
-        for node in gm.graph.nodes:
-            groups.setdefault(_name(node), []).append(node)
+        """Divide a joint graph into a forward and a backward that recomputes nothing from an overwritten input."""
+        groups = {name: [*nodes] for name, nodes in itertools.groupby(sorted(gm.graph.nodes, key=_name), _name)}
+        for node in (early := early_readers(gm.graph)):
+            node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
         for name, (key, shape) in self.found.items():
             group, option = groups.get(name, []), self.ops.choices[key]
-            base = made_in(group, shape)
-            if base is None:
+            if (base := made_in(group, shape)) is None:
                 self.ops.tell(key, "PyTorch makes no tensor of its own here")
             elif option != "recompute":
                 base.meta |= {"recompute": CheckpointPolicy.MUST_SAVE, "should_offload": option == "offload" and key}
             elif _is_random(base):
                 self.ops.tell(key, "PyTorch draws random numbers here")
+            elif base in early:
+                self.ops.tell(key, "it reads an input that the step writes in place")
             else:
                 alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
-                _recompute([base, *alike])
-        settings: dict[str, Any] = {} if self.budget is None else {"activation_memory_budget": self.budget}
+                _recompute([base, *(node for node in alike if node not in early)])
+        settings: Any = {} if self.budget is None else {"activation_memory_budget": self.budget or 1e-9 * bool(early)}
         away = {node.name: key for node in gm.graph.nodes if (key := node.meta.get("should_offload"))}
-        if away:
-            settings |= {_OFFLOADING: True, "activation_offload_separate_stream": torch.cuda.is_available()}
+        settings |= {_OFFLOADING: True, "activation_offload_separate_stream": torch.cuda.is_available()} if away else {}
         with torch._functorch.config.patch(settings):
             parts = min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
         saved = set(map(str, parts[0].graph.find_nodes(op="output")[0].args[0]))
@@ -136,10 +129,19 @@ def made_in(group: list[torch.fx.Node], shape: str) -> torch.fx.Node | None:
     return base if base in group else None
 
 
+def early_readers(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """Return the nodes that read an input which the step then writes: by `copy_` in the graph, or after the graph."""
+    late = [getattr(out, "mutated_input", None) for out in graph.find_nodes(op="output")[0].meta.get("desc") or ()]
+    copies = graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    written: set[Any] = {n.args[0] for n in copies} | {n for n in graph.nodes if n.meta.get("desc", graph) in late}
+    for node in graph.nodes:
+        written |= {node} if _is_view(node) and node.args[0] in written else set()
+    return {user for node in written for user in node.users} - written - {*copies}
+
+
 def _recompute(nodes: list[torch.fx.Node]) -> None:
     """Tag nodes and their views in the forward, because PyTorch could save an untagged view instead of its node."""
-    while nodes:
-        node = nodes.pop()
+    for node in nodes:  # grows meanwhile
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
         views = [user for user in node.users if _is_view(user) and "recompute" not in user.meta]
         nodes += [view for view in views if view.meta.get("partitioner_tag") != "is_backward"]

@@ -99,7 +99,7 @@ def read_joint(
         if node in kept or node in returned[:outputs] or any(user in before for user in node.users):
             before |= {node} - backward
     read = {owner[node] for other in backward for node in other.all_input_nodes if node in owner}
-    values = []
+    values, early = [], compiled.early_readers(graph)
     for node in owner:
         if owner[node] is not node:
             continue
@@ -113,7 +113,7 @@ def read_joint(
                 inputs=tuple(name for name in inputs if name != node.name),
                 needed=node in read,
                 can_save=not isinstance(value, tuple | list),
-                can_recompute=not compiled._is_random(node),
+                can_recompute=not compiled._is_random(node) and node not in early,
             )
         )
     groups: dict[tuple[str, ...], list[torch.fx.Node]] = {}
