@@ -6,6 +6,7 @@ import { ILauncher } from "@jupyterlab/launcher";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import "../style/runs.css";
+import { runAllWhenReady } from "./early_run";
 import { Feed, type Run, titleOf } from "./feed";
 import { icon } from "./icon";
 import { logTab } from "./log";
@@ -99,4 +100,12 @@ const runs: JupyterFrontEndPlugin<void> = {
   },
 };
 
-export default [tab, runs, launcher];
+const earlyRun: JupyterFrontEndPlugin<void> = {
+  id: "thunder-workbench-runs-panel:early-run",
+  description: "Runs all cells of a notebook once its kernel has started, if Run All was used earlier.",
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: runAllWhenReady,
+};
+
+export default [tab, runs, launcher, earlyRun];
