@@ -31,10 +31,10 @@ Since PyTorch 2.12, a new thread has the default settings, and a change of a set
 makes the change. In earlier versions, all threads have the same settings.
 """
 
-RESETS_DETERMINISM = Version("2.12.dev0") > TORCH
+RESETS_DETERMINISM = Version("2.11.dev0") > TORCH
 """Whether Dynamo adds calls at the end of a graph that undo `torch.use_deterministic_algorithms`.
 
-This is so on PyTorch 2.10, and not on PyTorch 2.12. PyTorch 2.11 was not tried.
+This is so on PyTorch 2.10, and not on PyTorch 2.11 and 2.12.
 """
 
 
