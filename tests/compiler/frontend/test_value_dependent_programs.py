@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 import workbench
 from tests.models.trial import chosen
 from workbench.bench.session.multi_graph import PartsBench
+from workbench.compiler.frontend import graph_breaks
 from workbench.errors import ProgramError
 from workbench.runs.measure import accuracy
 
@@ -438,6 +439,20 @@ def test_a_branch_on_values_splits_a_program_into_planned_parts() -> None:
     assert re.fullmatch(f"{line}: a branch depends on values of tensors", bench.parts[0].cut)
     assert bench.memory is not None
     assert bench.memory.at_least
+
+
+def test_a_program_that_reads_values_is_not_run_with_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+    stock = graph_breaks.pieces_of
+
+    def pieces_of(*args: Any, **options: Any) -> Any:
+        calls.append(options["with_values"])
+        return stock(*args, **options)
+
+    monkeypatch.setattr(graph_breaks, "pieces_of", pieces_of)
+    opened = workbench.open(TwoLayers(branch), torch.randn(4, 16), device="cpu")
+    assert isinstance(opened, PartsBench)
+    assert calls == [True], "a copy with fake tensors ran, although a program that reads values fails on them"
 
 
 @pytest.mark.slow

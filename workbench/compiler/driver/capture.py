@@ -250,7 +250,8 @@ def _capture_fallback(
         if not takes_steps:
             why = f"not as one graph: {cause_of(str(first), dynamo.REFUSES).removesuffix(IN_PARTS)}"
         try:
-            in_parts = capture_parts(program, executor, why, _graph_capture(executor))
+            reads = isinstance(first, dynamo.NotOneGraphError) and first.needs_values
+            in_parts = capture_parts(program, executor, why, _graph_capture(executor), needs_values=reads)
         except ProgramError as error:
             if takes_steps:
                 raise

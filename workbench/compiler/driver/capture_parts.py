@@ -127,12 +127,18 @@ def _read_remedy(program: Program, error: BaseException) -> str:
 @end_transforms()
 @interruptions_raised()
 def capture_parts(
-    program: Program, executor: str, why: str, capture_graph: Callable[[Program, str], Capture]
+    program: Program,
+    executor: str,
+    why: str,
+    capture_graph: Callable[[Program, str], Capture],
+    *,
+    needs_values: bool = False,
 ) -> PartsCapture:
     """Run a copy of a program with Dynamo, cut the captured graphs into parts, and trace each part that is not refused.
 
     The copy has fake tensors. If the copy fails, for example because the program reads values of tensors, a second copy
-    runs with real tensors.
+    runs with real tensors. With `needs_values`, the first copy has real tensors, unless the program is for a planned
+    GPU.
 
     Parameters
     ----------
@@ -142,6 +148,8 @@ def capture_parts(
         Reason why the program is captured in parts.
     capture_graph : callable
         Captures one part. Its arguments are the part as a `Program`, and the reason `why`.
+    needs_values : bool, optional
+        Whether the program is known to read values of tensors.
 
     Raises
     ------
@@ -151,24 +159,28 @@ def capture_parts(
     """
     mode = program.fake_mode or FakeTensorMode()
     function, args, kwargs = program.callable, program.args, program.kwargs
-    try:
-        if program.fake_mode is None:
-            with mode:
-                given = (function, args, kwargs)
-                function, args, kwargs = placement.place_objects(given, placement.torch_device(program.device))
-        found, recorded = _find_pieces(function, args, kwargs, mode)
-    except BaseException as error:  # the program's own code may raise any error or exit
-        refused = isinstance(error, ProgramError) and program.fake_mode is None
-        if isinstance(error, WorkbenchError | KeyboardInterrupt) and not refused:
-            raise
-        if program.fake_mode is not None:
-            if failed := dynamo.failed_operator(error):
-                raise ProgramError(failed) from error
-            told = remedy(describe_error(error)) or _read_remedy(program, error)
-            name = short_repr(program.name)
-            raise ProgramError(
-                f"{user_line(error)}{name} cannot be opened in parts: {told} ({describe_error(error)})"
-            ) from error
+    with_values = needs_values and program.fake_mode is None
+    if not with_values:
+        try:
+            if program.fake_mode is None:
+                with mode:
+                    given = (function, args, kwargs)
+                    function, args, kwargs = placement.place_objects(given, placement.torch_device(program.device))
+            found, recorded = _find_pieces(function, args, kwargs, mode)
+        except BaseException as error:  # the program's own code may raise any error or exit
+            refused = isinstance(error, ProgramError) and program.fake_mode is None
+            if isinstance(error, WorkbenchError | KeyboardInterrupt) and not refused:
+                raise
+            if program.fake_mode is not None:
+                if failed := dynamo.failed_operator(error):
+                    raise ProgramError(failed) from error
+                told = remedy(describe_error(error)) or _read_remedy(program, error)
+                name = short_repr(program.name)
+                raise ProgramError(
+                    f"{user_line(error)}{name} cannot be opened in parts: {told} ({describe_error(error)})"
+                ) from error
+            with_values = True
+    if with_values:
         why = (
             f"{why}; the program reads values between its graphs, so a copy of the program ran with real tensors, and "
             "the plans of the parts depend on the values in this copy"

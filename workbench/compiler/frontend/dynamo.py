@@ -38,7 +38,7 @@ from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of, returned_inputs, returned_parameter
-from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words, remedy
+from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words, reads_values, remedy
 from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
 from workbench.compiler.interop.thunder_api import Transform
@@ -62,7 +62,15 @@ type Compiler = Callable[[Callable[..., Any]], Any]
 
 
 class NotOneGraphError(ProgramError):
-    """Dynamo cannot capture a program as one graph. The message contains the user's line and the reason."""
+    """Dynamo cannot capture a program as one graph. The message contains the user's line and the reason.
+
+    Attributes
+    ----------
+    needs_values : bool
+        Whether the cause is that the program reads values of tensors, so that it does not run on fake tensors.
+    """
+
+    needs_values = False
 
 
 class _CapturedError(Exception):
@@ -141,8 +149,10 @@ def whole_graph(
             with trace_modules_once(program) as written:
                 call()
         except TorchDynamoException as error:
-            if not written.modules:
-                raise NotOneGraphError(_reason(error)) from error
+            refused = NotOneGraphError(_reason(error))
+            refused.needs_values = reads_values(dynamo_message(error))
+            if not written.modules or refused.needs_values:
+                raise refused from error
             written = ReuseCounts()
             try:
                 call()

@@ -327,11 +327,16 @@ def is_final(message: str, takes_steps: bool) -> bool:
     return not takes_steps and re.search(_OWN_STEPS, message) is not None
 
 
-_BREAKS = (
+_READS = (
     (r"^Data-dependent branching|^generic_jump", "a branch depends on values of tensors"),
     (r"^Unsupported Tensor\.item\(\)", "a value of a tensor is read as a Python number"),
     (r"^Data dependent operator", "an operator reads values of tensors in Python"),
     (r"^Dynamic shape operator", "the size of a result depends on values of tensors"),
+)
+"""Patterns of Dynamo's reasons for a graph break at which the program reads values of tensors; see `_BREAKS`."""
+
+_BREAKS = (
+    *_READS,
     (r"graph_break\(\)", "the program asks for a graph break"),
     (r"^Unsupported Tensor\.(\w+)\(\) call", "Dynamo does not trace Tensor.{}"),
     (r"marked as skipped\b[^`]*`(?:<unknown module>\.)?([\w.]+?)\.?`", "Dynamo does not trace {}"),
@@ -346,6 +351,11 @@ def break_words(reason: str) -> str:
     """Return Dynamo's reason for a graph break in plain words; empty if no pattern matches the reason."""
     found = ((re.search(pattern, reason), words) for pattern, words in _BREAKS)
     return next((words.format(*match.groups()) for match, words in found if match), "")
+
+
+def reads_values(reason: str) -> bool:
+    """Return whether Dynamo's reason for a graph break is that the program reads values of tensors."""
+    return any(re.search(pattern, reason) for pattern, _ in _READS)
 
 
 def cause_of(message: str, intro: str) -> str:
