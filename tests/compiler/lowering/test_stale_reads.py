@@ -29,7 +29,24 @@ def scale_through_the_view(y: torch.Tensor) -> None:
     y.view(-1).mul_(3)
 
 
-RIGHT: dict[str, Op] = {
+def assign_rows(y: torch.Tensor) -> torch.Tensor:
+    """Compute each row from rows before it, as a gated delta rule does."""
+    rows = -y
+    for at in range(1, 4):
+        rows[at] = rows[at].clone() * rows[:at].clone().sum(0)
+    return (rows * rows).sum()
+
+
+def assign_to_zeros(y: torch.Tensor) -> torch.Tensor:
+    made = torch.zeros(8, 5)
+    made[0] = y[0].cos()
+    for at in range(1, 4):
+        made[at] = made[at - 1].clone() * y[at]
+    return made.reshape(-1).square().sum()
+
+
+ASSIGNED: dict[str, Op] = {"assign_rows": assign_rows, "assign_to_zeros": assign_to_zeros}
+RIGHT: dict[str, Op] = ASSIGNED | {
     "relu": lambda y: F.relu(y, inplace=True),
     "relu6": lambda y: F.relu6(y, inplace=True),
     "leaky_relu": lambda y: F.leaky_relu(y, 0.1, inplace=True),
@@ -163,15 +180,53 @@ def test_hazards_known_from_operators_are_those_found_in_the_differentiated_trac
     assert bench.plan.text() == searched.plan.text()
 
 
-@pytest.mark.parametrize("name", cases(["silu", "elu", "selu", "hardswish", "silu_then_relu"]))
+@pytest.mark.parametrize("name", cases(["silu", "elu", "selu", "hardswish", "silu_then_relu", *ASSIGNED]))
 def test_no_differentiated_trace_is_searched_for_a_known_hazard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def search(trace: Any) -> set[str]:
         raise AssertionError("the differentiated trace is searched")
 
     monkeypatch.setattr(functionalize, "_overwriting_results", search)
-    bench, off = opened(WRONG[name])
+    bench, off = opened((WRONG | RIGHT)[name])
     assert off < 1e-5
     assert bench.plan.warnings == ()
+
+
+def assign_to_exponentials(x: torch.Tensor) -> torch.Tensor:
+    rows = x.exp()
+    rows[0] = x[1]
+    return rows.sum()
+
+
+def assign_to_factors(x: torch.Tensor) -> torch.Tensor:
+    rows = -x
+    product = rows[0] * rows[1]
+    rows[0] = x[1]
+    return (rows * product).sum()
+
+
+def assign_to_an_index(x: torch.Tensor) -> torch.Tensor:
+    index = torch.zeros(2, dtype=torch.int64)
+    index[0] = 3
+    rows = x[index]
+    index[1] = 5
+    return (rows * x[index]).sum()
+
+
+@pytest.mark.parametrize("program", cases([assign_to_exponentials, assign_to_factors, assign_to_an_index]))
+def test_an_assignment_to_values_that_a_gradient_reads_is_searched(
+    program: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = []
+    stock = functionalize._overwriting_results
+
+    def search(trace: Any) -> set[str]:
+        searched.append(trace)
+        return stock(trace)
+
+    monkeypatch.setattr(functionalize, "_overwriting_results", search)
+    x = torch.linspace(-3, 3, 40).reshape(8, 5).requires_grad_()
+    workbench.open(program, x, device="cpu", executor="torch", capture="dynamo")
+    assert searched
 
 
 def sum_then_sine(x: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,7 @@ from workbench.compiler.interop.thunder_api import (
     insert_alias_updates,
     prims,
     thunder_functions,
+    tree_flatten,
     variableify,
     with_arguments,
 )
@@ -55,7 +56,61 @@ If only these operators write in place, the trace stays unchanged.
 READS_ITS_INPUT = frozenset({"elu", "hardswish", "selu", "silu"})
 """Operators that may write in place, and whose gradients in Thunder read the overwritten memory."""
 
+ASSIGNS = "setitem_"
+"""Operator that assigns to a part of a tensor. Its gradient in Thunder reads none of the tensor's values."""
+
+READS_NO_VALUES = frozenset(
+    (
+        *("clone", "contiguous", "expand", "getitem", "permute", "reshape"),
+        *("squeeze", "to", "transpose", "unsqueeze", "view"),
+    )
+)
+"""Operators whose gradients in Thunder read only the shape and data type of their first argument."""
+
+READS_NO_RESULT = frozenset({"add", "clone", "full", "full_like", "matmul", "mul", "neg", "sub", "zeros", "zeros_like"})
+"""Operators that allocate memory, and whose gradients in Thunder do not read this memory."""
+
 WRITTEN = "the forward of a torch.autograd.Function writes in place into its input, or a view of it"
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivateCopies:
+    """In-place copies into one memory that the program allocates.
+
+    Attributes
+    ----------
+    copies : dict of str to BoundSymbol
+        Maps the name of each copy's result to the statement that contains the copy.
+    names : frozenset of str
+        The values that may be in this memory.
+    """
+
+    copies: dict[str, BoundSymbol]
+    names: frozenset[str]
+
+    def only_assigned(self, bsyms: Sequence[BoundSymbol]) -> bool:
+        """Return whether no gradient needs values that a copy overwrites, as far as the operators show.
+
+        Each copy must be an assignment to a part. `_private_copies` has checked that no older view is read after it.
+        """
+        own = {id(bsym) for bsym in self.copies.values()}
+        if any(bsym.sym.name != ASSIGNS for bsym in self.copies.values()):
+            return False
+        last = max(at for at, bsym in enumerate(bsyms) if id(bsym) in own)
+        for at, bsym in enumerate(bsyms):
+            reads = self._has(bsym.flat_proxy_args)
+            if reads and bsym.sym.name in (ASSIGNS, "getitem") and self._has(tree_flatten(bsym.args[1])[0]):
+                return False  # a gradient reads the index
+            if at > last or id(bsym) in own:
+                continue
+            if reads and bsym.sym.name not in READS_NO_VALUES:
+                return False
+            if not reads and self._has(bsym.flat_proxy_outs) and bsym.sym.name not in READS_NO_RESULT:
+                return False
+        return True
+
+    def _has(self, leaves: Iterable[Any]) -> bool:
+        return any(is_tensor(leaf) and leaf.name in self.names for leaf in leaves)
 
 
 def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
@@ -74,13 +129,13 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
     if not any(count_copies_and_fences(bsym)[0] for bsym in trace.bound_symbols):
         return trace
     groups = _private_copies(trace.bound_symbols, {proxy.name for proxy in arguments})
-    if all(bsym.sym.name in HARMLESS for group in groups for bsym in group.values()):
+    if all(bsym.sym.name in HARMLESS for group in groups for bsym in group.copies.values()):
         return trace
     instead = _known_hazards(trace.bound_symbols, groups, {proxy.name for proxy in arguments if proxy.requires_grad})
     if instead is None:
         wrong = _overwriting_results(trace)
-        made = {name: {out.name for out in bsym.flat_proxy_outs} for group in groups for name, bsym in group.items()}
-        instead = {name for group in groups if any(made[name] & wrong for name in group) for name in group}
+        made = {n: {out.name for out in bsym.flat_proxy_outs} for group in groups for n, bsym in group.copies.items()}
+        instead = {n for group in groups if any(made[n] & wrong for n in group.copies) for n in group.copies}
     if not instead:
         return trace
     changed = from_trace(trace)
@@ -91,17 +146,18 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
 
 
 def _known_hazards(
-    bsyms: Sequence[BoundSymbol], groups: Sequence[dict[str, BoundSymbol]], differentiated: set[str]
+    bsyms: Sequence[BoundSymbol], groups: Sequence[PrivateCopies], differentiated: set[str]
 ) -> set[str] | None:
     """Find the copies that make gradients wrong, without a search in the differentiated trace, which is slow.
 
     A group of copies is wrong if an operator of `READS_ITS_INPUT` overwrites a value that gets a gradient. It is not
     wrong if only its own operators read the overwritten values, and these operators have no gradient or are `HARMLESS`.
+    It is not wrong either if `PrivateCopies.only_assigned` is true.
 
     Parameters
     ----------
     bsyms : sequence of BoundSymbol
-    groups : sequence of dict
+    groups : sequence of PrivateCopies
         Result of `_private_copies`.
     differentiated : set of str
         Names of the arguments that require gradients. The names of all values that get a gradient are added.
@@ -112,10 +168,16 @@ def _known_hazards(
         Names of the results of the copies. None if the operators of any group do not show whether it is wrong.
     """
     readers: dict[str, list[BoundSymbol]] = {}
+    unknown = []
+    for group in groups:
+        if group.only_assigned(bsyms):
+            differentiated |= group.names  # as if each assigned value had a gradient
+        else:
+            unknown.append(group)
     writes = {
         id(bsym): {leaf.args[1].name for leaf in _leaves([bsym]) if is_copy(leaf)}
-        for group in groups
-        for bsym in group.values()
+        for group in unknown
+        for bsym in group.copies.values()
     }
     for bsym in bsyms:
         read = [proxy.name for proxy in bsym.flat_proxy_args]
@@ -127,11 +189,11 @@ def _known_hazards(
             outputs = bsym.flat_proxy_outs
             differentiated.update(o.name for o in outputs if ProxyTag.DETACHED_AUTOGRAD_GRAPH not in o.tags)
     found: set[str] = set()
-    for group in groups:
-        own = {id(bsym): bsym for bsym in group.values()}
+    for group in unknown:
+        own = {id(bsym): bsym for bsym in group.copies.values()}
         made = {out.name for bsym in own.values() if bsym.sym.name in READS_ITS_INPUT for out in bsym.flat_proxy_outs}
         if not differentiated.isdisjoint(made):
-            found.update(group)
+            found.update(group.copies)
             continue
         written = {leaf.args[1].name for leaf in _leaves(own.values()) if is_copy(leaf)}
         apart = any(id(reader) not in own for name in written for reader in readers.get(name, ()))
@@ -162,7 +224,8 @@ def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
         prims.python_return(function(*args))
         inside = trace.pop_scope()
         given = [proxy for proxy in args if is_tensor(proxy)]
-        instead = {name for group in _private_copies(inside, {proxy.name for proxy in given}) for name in group}
+        groups = _private_copies(inside, {proxy.name for proxy in given})
+        instead = {name for group in groups for name in group.copies}
         if any(is_copy(leaf) and leaf.output.name not in instead for leaf in _leaves(inside)):
             raise NotImplementedError(WRITTEN)
         *made, returned = _remove_copies(inside, instead) if instead else inside
@@ -268,19 +331,14 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
             yield bsym
 
 
-def _private_copies(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
-    """Find the in-place copies that can be removed, grouped by the memory that they overwrite.
+def _private_copies(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[PrivateCopies]:
+    """Find the in-place copies that can be removed, one group for each memory that they overwrite.
 
     The program must have allocated the memory, and each copy into the memory must fulfill these conditions:
 
     - The copy overwrites a whole tensor with a tensor of the same shape, data type and device.
     - No view that exists before the copy is read after the copy.
     - The source of the copy has no views, and is not read after the copy.
-
-    Returns
-    -------
-    list of dict
-        For each memory, a map from the name of a copy's result to the statement that contains the copy.
     """
     memory = _MemoryUses()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
@@ -324,7 +382,7 @@ def _private_copies(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[d
             found.setdefault(root, {})[leaf.output.name] = bsym
         else:
             shared.add(root)
-    return [group for root, group in found.items() if root not in shared]
+    return [PrivateCopies(each, frozenset(together[root])) for root, each in found.items() if root not in shared]
 
 
 def _kind(proxy: TensorProxy) -> tuple[object, ...]:
