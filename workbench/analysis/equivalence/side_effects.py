@@ -28,11 +28,13 @@ def lost_writes(program: Graph, derived: Graph) -> tuple[str, ...]:
     told = _drop_unknown_writes(program)
     if not may_write(told, terms):
         return ()
-    before, after = (
-        ValueNumbering(terms, graph, drops_casts=False).result().written
-        for graph in (told, _drop_unknown_writes(derived))
-    )
-    return tuple(name for name in before if name not in after)
+    after = written_arguments(derived, terms)
+    return tuple(name for name in written_arguments(program, terms) if name not in after)
+
+
+def written_arguments(graph: Graph, terms: Terms | None = None) -> tuple[str, ...]:
+    """Return the names of the arguments that copies of a graph write in place."""
+    return tuple(ValueNumbering(terms or Terms(), _drop_unknown_writes(graph), drops_casts=False).result().written)
 
 
 @dataclasses.dataclass(frozen=True)

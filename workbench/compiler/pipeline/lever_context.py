@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from workbench.analysis.equivalence.side_effects import lost_writes, stale_reads
+from workbench.analysis.equivalence.side_effects import lost_writes, stale_reads, written_arguments
 from workbench.analysis.equivalence.terms import may_write_memory
 from workbench.analysis.memory.liveness import Predictor
 from workbench.analysis.memory.recompute_set import Recomputer
@@ -62,6 +62,23 @@ def _may_write(bsym: BoundSymbol) -> bool:
         return any(may_write_memory(str(leaf.sym.name)) for leaf in leaves([bsym]))
 
     return bool(structure_of(bsym).get_or_make("may write", find))
+
+
+def _written_names(program: TraceCtx) -> set[str]:
+    """Return the names of the arguments whose memory a program may write in place.
+
+    If the program writes memory of an unknown origin, the result contains a name from this memory, too.
+    """
+    memory = MemoryAliases(program.bound_symbols)
+    everything = list(leaves(program.bound_symbols))
+    made = {out.name for leaf in everything if isinstance(leaf.sym.id, prims.PrimIDs) for out in leaf.flat_proxy_outs}
+    given = defaultdict[str, set[str]](set)
+    for arg in program.args:
+        given[memory.base(arg.name)].add(arg.name)
+    found: set[str] = set()
+    for base in {memory.base(leaf.args[1].name) for leaf in everything if is_copy(leaf)}:
+        found |= given[base] or ({base} - made)
+    return found
 
 
 def _group(bsym: BoundSymbol) -> tuple[int, bool]:
@@ -284,6 +301,8 @@ class LeverContext:
         assert self.program is not None
         # Check the names first, because reading the program's graph would take 3 % of the time to open a Llama.
         if not any(map(_may_write, self.program.bound_symbols)):
+            return
+        if _written_names(self.program).issubset(written_arguments(self.graph)):
             return
         for name in lost_writes(self.read_graph(self.program), self.graph):
             yield f"the program writes into {name}, but no statement of Thunder's trace does: the update is lost"
