@@ -93,6 +93,32 @@ def of_huggingface(layers: int) -> Callable[[], Any]:
     return open_it
 
 
+def of_llama_405b(layers: int) -> Callable[[], Any]:
+    """Return a function that opens Hugging Face's Llama with the shapes of Llama 3 405B, sharded over 1,024 ranks.
+
+    The model is on ``meta`` in bfloat16. Llama 3 405B has 126 layers. The creation of the model is not measured.
+    """
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    import workbench
+
+    config = LlamaConfig(
+        hidden_size=16384,
+        intermediate_size=53248,
+        num_attention_heads=128,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        num_hidden_layers=layers,
+        use_cache=False,
+    )
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16)
+        tokens = torch.zeros((1, 8192), dtype=torch.int64)
+    given = {"input_ids": tokens, "labels": tokens}
+    return lambda: workbench.open(model, **given, device="planned", executor="nvfuser", parallel="fsdp", ranks=1024)
+
+
 MODELS: dict[str, dict[str, Any]] = {
     "GPT2LMHeadModel": {"n_embd": 1600, "n_head": 25},
     "BertForMaskedLM": {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
@@ -144,6 +170,7 @@ OPENERS: dict[str, Callable[[int], Callable[[], Any]]] = {
     "workbench": of_workbench,
     "ranks": of_ranks,
     "huggingface": of_huggingface,
+    "llama3_405b": of_llama_405b,
 }
 OPENERS |= {kind: functools.partial(of_model, kind) for kind in MODELS}
 """Functions by name. Each takes a number of layers and returns a function that opens the program."""
