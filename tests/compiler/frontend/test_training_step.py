@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim import lr_scheduler
 
 import workbench
 from tests.trial_counts import beyond
@@ -262,3 +263,100 @@ def test_a_backward_without_an_optimizer_is_refused() -> None:
         workbench.open(differentiates, torch.ones(2, 8))
     reason = "Unsupported Tensor.backward() call"
     assert (is_final(reason, takes_steps=False), is_final(reason, takes_steps=True)) == (True, False)
+
+
+def scheduled(makes: Makes, schedule: Callable[[torch.optim.Optimizer], Any]) -> Trained:
+    own = trained(makes)
+    scheduler = schedule(own.optimizer)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = own.step(x, y)
+        scheduler.step()
+        return loss
+
+    return own._replace(step=step)
+
+
+def cosine(optimizer: torch.optim.Optimizer) -> Any:
+    return lr_scheduler.CosineAnnealingLR(optimizer, 10)
+
+
+def one_cycle(optimizer: torch.optim.Optimizer) -> Any:
+    """Return a schedule that changes the learning rate and the first beta, or the momentum."""
+    return lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=20)
+
+
+def warmup(optimizer: torch.optim.Optimizer) -> Any:
+    return lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 8))
+
+
+class Lion(torch.optim.Optimizer):
+    """An optimizer whose learning rate is the factor `alpha` of an addition."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for p in group["params"]:
+                average = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.add_((average * first + p.grad * (1 - first)).sign_(), alpha=-group["lr"])
+                average.mul_(second).add_(p.grad, alpha=1 - second)
+
+
+SCHEDULES: list[tuple[Makes, Callable[[torch.optim.Optimizer], Any]]] = [
+    (adamw, one_cycle),
+    (momentum, cosine),
+    (Lion, warmup),
+    (momentum_foreach, one_cycle),
+    (adamw_foreach, cosine),
+    (adam, warmup),
+]
+
+
+@pytest.mark.parametrize("case", beyond(4, SCHEDULES), ids=lambda case: "-".join(each.__name__ for each in case))
+def test_a_learning_rate_schedule_compiles_the_optimizer_at_most_twice(
+    case: tuple[Makes, Callable[[torch.optim.Optimizer], Any]],
+) -> None:
+    makes, schedule = case
+    bench = workbench.open(trained(makes).step, *batch(0))
+    assert isinstance(bench, PartsBench)
+    ours, theirs = scheduled(makes, schedule), scheduled(makes, schedule)
+    compiled = bench.config.jit(ours.step)
+    counts = []
+    for at in range(10):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConfigWarning)
+            torch.testing.assert_close(compiled(*batch(at)), theirs.step(*batch(at)))
+        counts.append(len(compiled._workbench_jitted))
+    assert counts[2:] == [counts[2]] * 8
+    torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict(), rtol=1e-4, atol=1e-5)
+    assert ours.optimizer.param_groups[0]["lr"] == theirs.optimizer.param_groups[0]["lr"]
+    assert type(ours.optimizer.param_groups[0]["lr"]) is float
+
+
+def test_a_rate_of_a_bfloat16_model_is_not_rounded_to_bfloat16() -> None:
+    """A rate of 1 - 2**-9 and one of 1 are the same number in bfloat16."""
+
+    def build() -> Trained:
+        weight = nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+        optimizer = torch.optim.SGD([weight], lr=256.0, foreach=False)
+
+        def step() -> torch.Tensor:
+            loss = weight.sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            optimizer.param_groups[0]["lr"] = 257.0
+            return loss.detach()
+
+        return Trained(step, nn.ParameterList([weight]), optimizer)  # type: ignore[arg-type]
+
+    ours, theirs = build(), build()
+    compiled = workbench.open(build().step).config.jit(ours.step)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(), theirs.step(), rtol=0, atol=0)
+    torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict(), rtol=0, atol=0)

@@ -210,7 +210,7 @@ class DynamoCompiled:
         self._asks = True
         self._codes: set[CodeType] = set()
         finalize(self, forget, self._codes).atexit = False
-        around = functools.partial(allow_compilation, self._limit, self._codes, in_parts=not self._whole)
+        around = functools.partial(allow_compilation, self._limit, self._codes, {}, in_parts=not self._whole)
         self._call = compile_with(program, Backend(WeakMethod(self._compile)), fullgraph=self._whole, around=around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -88,11 +88,15 @@ def _callback_in_context(
 
 
 @contextlib.contextmanager
-def allow_compilation(limit: int, codes: set[CodeType], *, in_parts: bool = False) -> Iterator[None]:
+def allow_compilation(
+    limit: int, codes: set[CodeType], options: dict[tuple[int, str], float], *, in_parts: bool = False
+) -> Iterator[None]:
     """In this context, Dynamo can compile one program up to `limit` times. Add the compiled code objects to `codes`.
 
     The context begins when no other thread traces or compiles, and the process has the modes that this thread needs.
-    With `in_parts`, Dynamo breaks graphs in loops, and runs a function uncompiled if it cannot compile the function.
+    With `in_parts`, Dynamo breaks graphs in loops, and runs a function uncompiled if it cannot compile the function. It
+    also passes an optimizer's options to a graph if they differ from their values in `options`; see
+    `dynamo_patches.changed_options_as_inputs`.
     """
     with contextlib.ExitStack() as inside:
         inside.enter_context(compile_alone())
@@ -100,6 +104,7 @@ def allow_compilation(limit: int, codes: set[CodeType], *, in_parts: bool = Fals
         inside.enter_context(dynamo_settings(limit))
         if in_parts:
             inside.enter_context(dynamo_patches.graph_breaks_in_loops())
+            inside.enter_context(dynamo_patches.changed_options_as_inputs(options))
             inside.enter_context(run_uncompiled_after_errors())
         inside.enter_context(record_compiled(codes.add))
         yield

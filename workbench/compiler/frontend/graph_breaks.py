@@ -21,6 +21,12 @@ import torch
 from torch import fx
 
 from workbench.analysis.memory.multi_graph_memory import Forward, RecordedStep
+from workbench.compiler.frontend.changing_numbers import (
+    UNKNOWN_NUMBER,
+    compute_with_tensors,
+    find_unknown_numbers,
+    is_changing_number,
+)
 from workbench.compiler.frontend.dynamo import Compiler, DynamoCompiled, detach_outputs, prepare_graph, reason_of
 from workbench.compiler.frontend.dynamo_session import (
     compile_with,
@@ -146,6 +152,7 @@ class GraphSplitter:
         place_numbers(graph)
         erase_resets_of_determinism(graph)
         key, behind = self._key(graph), reason_of(graph)
+        compute_with_tensors(graph)
         try:
             found = find_refused_nodes(graph, inputs)
         except WorkbenchError:
@@ -153,6 +160,7 @@ class GraphSplitter:
         except Exception as error:  # noqa: BLE001  # PyTorch runs the graph after any error of Thunder's rules
             told = f"Thunder cannot trace this graph: {describe_error(error)}"
             found = dict.fromkeys((node for node in graph.graph.nodes if node.op in OPERATORS), told)
+        found |= dict.fromkeys(find_unknown_numbers(graph), UNKNOWN_NUMBER)
         numbers = _number_pieces(graph, found)
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
@@ -171,7 +179,8 @@ class GraphSplitter:
         return split.forward
 
     def _key(self, graph: fx.GraphModule) -> str:
-        nodes = [node for node in graph.graph.nodes if node.op in OPERATORS]
+        # Without its changing numbers, a graph has the same key as the graph in which they are constants.
+        nodes = [node for node in graph.graph.nodes if node.op in OPERATORS and not is_changing_number(node)]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
         # Equal graphs at different lines of the program need different keys. Number them in order of appearance.
@@ -230,10 +239,11 @@ def pieces_of(
     """
     codes: list[CodeType] = []
     refusals: dict[str, str] = {}
+    options: dict[tuple[int, str], float] = {}
     for optimizer in () if with_values else find_tensors(program).optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
     try:
-        with record_compiled(codes.append):
+        with record_compiled(codes.append), dynamo_patches.changed_options_as_inputs(options):
             while True:
                 try:
                     return _pieces_of(program, args, kwargs, mode, refusals, with_values, codes)

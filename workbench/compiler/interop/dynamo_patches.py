@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -184,6 +185,42 @@ hooks_installed_when_traced = ThreadPatches(
 Such a model installs its hooks in its first call, while it holds a lock. Dynamo cannot trace locks. Unpatched Dynamo
 breaks the graph there, but only in the first call: a model that was called before would have other graphs. Remove this
 when Dynamo traces locks, or when the model installs these hooks when it is built.
+"""
+
+
+def _wrap_float(stock: Any, self: Any, value: float) -> Any:
+    known: dict[tuple[int, str], float] = changed_options_as_inputs.value
+    option = _option_of_optimizer(self)
+    if option is not None and known.setdefault(option, value) != value:
+        with dynamo_config.patch(assume_static_by_default=False):
+            return stock(self, value)
+    return stock(self, value)
+
+
+def _option_of_optimizer(builder: Any) -> tuple[int, str] | None:
+    """Return a key for the number that a builder wraps, if it may be an option of an optimizer; otherwise None.
+
+    If Dynamo breaks the graph in the step of an optimizer, a function such as `sgd` has the option as an argument.
+    """
+    graph = builder.tx.output
+    found = re.fullmatch(r"(.*\.param_groups\[\d+\])(\[.+\])", builder.name)
+    if found is None:
+        return None if torch.is_grad_enabled() else (id(graph.root_tx.f_code), builder.name)
+    try:
+        group = eval(found[1], dict(graph.global_scope), {"L": graph.local_scope, "G": graph.global_scope})
+    except Exception:  # noqa: BLE001  # the name may read names that exist only in guards
+        return id(graph.root_tx.f_code), builder.name
+    return id(group), found[2]
+
+
+changed_options_as_inputs = ThreadPatches(
+    "changed options", lambda: [wrap_function(VariableBuilder, "wrap_symfloat", _wrap_float)]
+)
+"""Make Dynamo pass an option of an optimizer's group, such as the learning rate, to a graph if the option has changed.
+
+The context's argument is a dictionary, in which the patch stores the first value of each option. The workbench compiles
+with ``dynamic=False``, because plans need constant shapes. Numbers are then constants, too, and a learning rate that
+changes in each step would be compiled in each step. Remove this when Dynamo has an option for numbers alone.
 """
 
 
