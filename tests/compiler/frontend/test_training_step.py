@@ -353,10 +353,52 @@ def test_a_rate_of_a_bfloat16_model_is_not_rounded_to_bfloat16() -> None:
             optimizer.param_groups[0]["lr"] = 257.0
             return loss.detach()
 
-        return Trained(step, nn.ParameterList([weight]), optimizer)  # type: ignore[arg-type]
+        return Trained(step, nn.ParameterList([weight]), optimizer)
 
     ours, theirs = build(), build()
     compiled = workbench.open(build().step).config.jit(ours.step)
     for _ in range(3):
         torch.testing.assert_close(compiled(), theirs.step(), rtol=0, atol=0)
     torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict(), rtol=0, atol=0)
+
+
+class TallAndWide(nn.Module):
+    """A network of matrices, because `Muon` accepts no other parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16, bias=False), nn.Linear(16, 4, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.second(torch.tanh(self.first(x)))
+        return result
+
+
+def test_muon_orthogonalizes_in_bfloat16_as_eager_does() -> None:
+    """A further rounding to bfloat16 in the update changes the weights by 1e-3."""
+
+    def build() -> Trained:
+        torch.manual_seed(0)
+        model = TallAndWide()
+        optimizer = torch.optim.Muon(model.parameters(), lr=1e-2)
+
+        def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            loss = functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return Trained(step, model, optimizer)
+
+    assert_trains_as_eager(workbench.open(build().step, *batch(0), executor="torch").config, build)
+
+
+def test_a_number_times_a_bfloat16_tensor_is_not_rounded_first() -> None:
+    x = torch.randn(64, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return -4.775 * x + 2.0315 * (x * x)
+
+    compiled = workbench.open(program, x, executor="torch").config.jit(program)
+    torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)

@@ -151,6 +151,7 @@ def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_patches.global_names_of_functions(),
         dynamo_patches.settings_told_without_functions(),
         dynamo_patches.hooks_installed_when_traced(),
+        dynamo_patches.products_not_rounded(),
         without_value_checks.traced(),
     ):
         _keep_to(_limits.append, limit)

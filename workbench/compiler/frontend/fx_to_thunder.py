@@ -78,6 +78,8 @@ from workbench.compiler.lowering.call_normalization import (
     draws_again,
     normalize_arguments,
     out_of_place_name,
+    put_tensor_first,
+    reads_half,
     refuse_lists,
     unpack_list,
 )
@@ -485,6 +487,7 @@ class _Tracer(fx.Interpreter):
         if target is operator.setitem and not assigns_by_mask(*args):
             operator.setitem(*args)
             return None
+        args = put_tensor_first(target, args)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target) or BY_NAME.get(str(target))
         if known is not None:
             # `_stacklevel` only affects PyTorch's warnings. `out` is the tensor into which the result is written.
@@ -557,7 +560,7 @@ class _Tracer(fx.Interpreter):
         # Thunder's own method is one statement, with no fence between its computation and its write.
         whole = target in _WITHOUT_GRADIENTS and not self.differentiated
         plain = "" if function in LOWERED or whole else out_of_place_name(target)
-        if plain and getattr(torch.Tensor, plain) in LOWERED:
+        if plain and (getattr(torch.Tensor, plain) in LOWERED or (plain in _SCALED and reads_half(args))):
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
             # Compute from a clone. Thunder passes the operator to PyTorch, whose gradient may read the old value.
@@ -615,6 +618,9 @@ class _Tracer(fx.Interpreter):
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"the module {target} is not expanded in the graph")
 
+
+_SCALED = frozenset(("add", "sub", "addcmul", "addcdiv"))
+"""Methods that multiply by a number. Thunder's in-place method rounds the product to the type of the tensor."""
 
 _DEFAULTS: dict[str, Any] = {"requires_grad": False, "pin_memory": False, "layout": torch.strided}
 """Keywords of PyTorch's factories, each with its default."""

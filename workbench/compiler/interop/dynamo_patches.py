@@ -28,6 +28,7 @@ from workbench.interop.torch_private import (
     InstructionTranslatorBase,
     LocalGeneratorObjectVariable,
     SideEffects,
+    TensorVariable,
     TorchRuntimeError,
     UnspecializedNNModuleVariable,
     Unsupported,
@@ -221,6 +222,21 @@ changed_options_as_inputs = ThreadPatches(
 The context's argument is a dictionary, in which the patch stores the first value of each option. The workbench compiles
 with ``dynamic=False``, because plans need constant shapes. Numbers are then constants, too, and a learning rate that
 changes in each step would be compiled in each step. Remove this when Dynamo has an option for numbers alone.
+"""
+
+
+def _add_in_place(stock: Any, self: Any, other: Any, *, alpha: Any = None) -> Any:
+    half = (torch.float16, torch.bfloat16)
+    if isinstance(alpha, ConstantVariable) and isinstance(other, TensorVariable) and other.dtype in half:
+        return None  # Dynamo then records the method as it is
+    return stock(self, other, alpha=alpha)
+
+
+products_not_rounded = ThreadPatches("products", lambda: [wrap_function(TensorVariable, "method_add_", _add_in_place)])
+"""Make Dynamo record ``a.add_(b, alpha=2.5)`` as one operator if `b` is float16 or bfloat16.
+
+Unpatched Dynamo records a product and a sum. The product is rounded to the type of `b`, but PyTorch's kernel does not
+round it. Remove this when Dynamo decomposes the method in float32.
 """
 
 

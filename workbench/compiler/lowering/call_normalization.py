@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import fx
 from torch.fx.operator_schemas import get_signature_for_torch_op
 from torch.nn import functional
 
-from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, dtypes, prims, thunder_functions
+from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, devices, dtypes, prims, thunder_functions
 from workbench.compiler.lowering.custom_ops import fakes
 from workbench.compiler.trace.bsym_memo import structure_of
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode
@@ -81,6 +81,25 @@ def normalize_arguments(
             bound.apply_defaults()
         return bound.args, bound.kwargs
     return args, kwargs
+
+
+def put_tensor_first(target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of an operator, with the tensor first in the product or sum of a number and a tensor.
+
+    Python calls the tensor's method for ``2.5 * x``. On a CPU, PyTorch rounds a first number to float16 or bfloat16,
+    but reads a second number in float32. Other data types are unchanged.
+    """
+    if target not in (operator.mul, operator.add) or len(args) != 2:
+        return args
+    first, second = args
+    swaps = isinstance(first, int | float) and reads_half(args) and second.device.devicetype is devices.DeviceType.CPU
+    return (second, first) if swaps else args
+
+
+def reads_half(args: Iterable[Any]) -> bool:
+    """Return whether a float16 or bfloat16 tensor is among the arguments of an operator."""
+    half = (dtypes.float16, dtypes.bfloat16)
+    return any(isinstance(each, TensorProxy) and dtypes.to_dtype(each.dtype) in half for each in args)
 
 
 def refuse_lists(operator: Any, args: tuple[Any, ...]) -> None:
