@@ -50,7 +50,8 @@ def open(
         Example inputs. If a program is opened by its name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
         Device of the program; ``planned`` means a GPU that is not attached. By default the device of the config, or of
-        the first tensor. For a name, the default is ``cuda`` if a GPU is attached, and ``cpu`` if not.
+        the first tensor, or ``planned`` if a tensor is on ``meta``. For a name, the default is ``cuda`` if a GPU is
+        attached, and ``cpu`` if not.
     executor : {'torch', 'torchcompile', 'torchcompile_aten', 'nvfuser'}, optional
         Software that runs statements. By default the executor of the config. Without a config, the default is nvFuser
         on a GPU, and PyTorch's own operators on a CPU or if nvFuser cannot be used.

@@ -46,8 +46,15 @@ def torch_device(device: str) -> str:
 
 
 def device_of(*objects: Any) -> str | None:
-    """Return ``cuda`` or ``cpu``, the device of the first tensor in `objects`; None if there is no tensor."""
-    return next(("cuda" if tensor.is_cuda else "cpu" for tensor in find_tensors(objects).tensors.values()), None)
+    """Return the device of the tensors in `objects`; None if there is no tensor.
+
+    The device is ``planned`` if a tensor is on ``meta``. In all other cases, it is the device of the first tensor:
+    ``cuda`` or ``cpu``.
+    """
+    tensors = [*find_tensors(objects).tensors.values()]
+    if any(tensor.is_meta for tensor in tensors):
+        return "planned"
+    return next(("cuda" if tensor.is_cuda else "cpu" for tensor in tensors), None)
 
 
 @contextlib.contextmanager
@@ -152,8 +159,9 @@ def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:
     for tensor in tensors:
         if tensor.is_meta and not fake:
             raise ProgramError(
-                f"a tensor of shape {tuple(tensor.shape)} is on the device 'meta', where it has no values: create it "
-                "on another device; to plan without taking memory, create it in a factory, file.py:factory"
+                f"a tensor of shape {tuple(tensor.shape)} is on the device 'meta', where it has no values: open the "
+                "program with device='planned', which plans it for a GPU and runs nothing, or create the tensor on "
+                "another device"
             )
         if id(tensor) not in memo:
             place = _storage(tensor)

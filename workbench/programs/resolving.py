@@ -128,8 +128,8 @@ def resolve(
     settings : mapping, optional
         More settings for a factory; texts are parsed to the types of its parameters.
     device : str, optional
-        ``cpu``, ``cuda`` or ``planned``. By default the device of the first tensor; for a name, ``cuda`` if a GPU is
-        attached, else ``cpu``.
+        ``cpu``, ``cuda`` or ``planned``. By default the device of the first tensor, or ``planned`` if a tensor is on
+        ``meta``; for a name, ``cuda`` if a GPU is attached, else ``cpu``.
     seed : int, optional
         Seed with which a factory draws parameters and inputs; 0 by default.
 

@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 import workbench
 from tests.trial_counts import combined
 from workbench.compiler.frontend.dynamo import DynamoCompiled
-from workbench.errors import ProgramError
+from workbench.errors import ProgramError, RunError
 from workbench.programs import pickling
 
 pytestmark = pytest.mark.slow
@@ -279,9 +279,24 @@ def test_an_optimizer_of_a_users_class_steps_as_in_eager_also_after_pickling() -
             torch.testing.assert_close(one, parameter)
 
 
-def test_a_meta_tensor_is_refused_with_its_shape() -> None:
-    with pytest.raises(ProgramError, match=r"shape \(3, 2\) is on the device 'meta', where it has no values"):
+def test_a_meta_tensor_is_refused_on_a_cpu_with_its_shape() -> None:
+    with pytest.raises(ProgramError, match=r"shape \(3, 2\) is on the device 'meta'.*device='planned'"):
         workbench.open(torch.sin, torch.ones(3, 2, device="meta"), device="cpu")
+
+
+def test_a_module_on_meta_is_planned_and_nothing_runs() -> None:
+    def build(device: str) -> nn.Module:
+        with torch.device(device):
+            return nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 100))
+
+    tokens = torch.zeros(2, 8, dtype=torch.int64)
+    known = workbench.open(build("cpu"), tokens, device="planned", executor="torch")
+    for given in (tokens, tokens.to("meta")):
+        bench = workbench.open(build("meta"), given, executor="torch")
+        assert bench.program.device == "planned"
+        assert bench.plan.peak_bytes == known.plan.peak_bytes
+    with pytest.raises(RunError, match="nothing runs on the device planned"):
+        bench.run()
 
 
 def test_a_program_that_is_captured_again_in_each_call_is_refused_with_the_reason(
