@@ -14,12 +14,13 @@ import functools
 import importlib
 import io
 import os
+import pickle
 import sys
 import threading
 import types
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
@@ -36,7 +37,7 @@ from workbench.interop.torch_private import (
     rebuild_tensor_of_new_dtype,
 )
 from workbench.programs import files, optimizers
-from workbench.programs.tensors import contents_of, find_tensors, globals_read
+from workbench.programs.tensors import contents_of, find_tensors, globals_read, gradient_hooks
 
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)
@@ -98,6 +99,8 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
             return _parametrized, (type(obj).__base__, list(vars(obj)["_modules"]["parametrizations"])), vars(obj)
         if (reduced := optimizers.reduce_optimizer(obj)) is not None:
             return reduced
+        if isinstance(obj, torch.Tensor) and (hooks := gradient_hooks(obj)):
+            return *obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)[:2], hooks, None, None, _add_hooks
         if isinstance(obj, types.FunctionType) and obj in self._holding:
             return _with_tensors, (obj.__module__, obj.__qualname__, find_tensors(obj).tensors, _this_process())
         reduced = _by_name(obj)
@@ -108,6 +111,11 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
         if not storage.nbytes() or storage.device.type == "meta":
             return storage
         return self._storages.setdefault((str(storage.device), storage.data_ptr(), storage.nbytes()), storage)
+
+
+def _add_hooks(tensor: torch.Tensor, hooks: Sequence[Callable[[torch.Tensor], None]]) -> None:
+    for hook in hooks:
+        tensor.register_post_accumulate_grad_hook(hook)
 
 
 def _by_name(obj: Any) -> Any:

@@ -18,7 +18,7 @@ from workbench.core.config import DEVICES
 from workbench.errors import DeviceError, ProgramError
 from workbench.interop.torch_private import _get_dispatch_mode, _TorchDispatchModeKey
 from workbench.programs.optimizers import copy_added
-from workbench.programs.tensors import find_tensors, globals_of
+from workbench.programs.tensors import find_tensors, globals_of, gradient_hooks
 from workbench.util.planning_lock import PLANNING
 
 
@@ -175,6 +175,9 @@ def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:
     made = copy.deepcopy(objects, memo)
     for optimizer in found.optimizers:
         copy_added(optimizer, memo)
+    for tensor in {id(tensor): tensor for tensor in tensors}.values():
+        for hook in gradient_hooks(tensor):
+            memo[id(tensor)].register_post_accumulate_grad_hook(copy.deepcopy(hook, memo))
     return made
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import dis
 import functools
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -48,8 +48,8 @@ def find_tensors(objects: Any, path: str = "") -> HeldTensors:
     """Find the tensors that objects hold, at any depth.
 
     The search covers containers, modules and their plain attributes, dataclasses and other objects, optimizers,
-    partials, bound methods and functions. In a function, it covers the closure, the defaults, and the globals that the
-    function reads.
+    partials, bound methods, functions, and the hooks of a tensor that run after its gradient is accumulated. In a
+    function, it covers the closure, the defaults, and the globals that the function reads.
 
     Parameters
     ----------
@@ -61,6 +61,11 @@ def find_tensors(objects: Any, path: str = "") -> HeldTensors:
     walk.visit(objects, path, numbers=True)
     walk.name_states()
     return walk.found
+
+
+def gradient_hooks(tensor: torch.Tensor) -> tuple[Callable[[torch.Tensor], None], ...]:
+    """Return the hooks that ``tensor.register_post_accumulate_grad_hook`` has added."""
+    return tuple((getattr(tensor, "_post_accumulate_grad_hooks", None) or {}).values())
 
 
 def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
@@ -96,6 +101,7 @@ class _TensorWalk:
         """Record the tensors that `value` holds; return whether it holds any. With `numbers`, record numbers, too."""
         if isinstance(value, torch.Tensor):
             self.found.leaves.append((path, value))
+            self._visit_hooks(path, value)
             return True
         if isinstance(value, _PLAIN):
             if numbers:
@@ -157,6 +163,8 @@ class _TensorWalk:
     def _visit_module(self, module: torch.nn.Module, path: str) -> bool:
         found = [*module.named_parameters(prefix=path), *module.named_buffers(prefix=path)]
         self.found.leaves.extend(found)
+        for name, tensor in found:
+            self._visit_hooks(name, tensor)
         holds = bool(found)
         for name, inner in module.named_modules(prefix=path):
             self._known[id(inner)] = holds
@@ -165,6 +173,11 @@ class _TensorWalk:
                 (_attribute_path(name, key), item) for key, item in plain if not key.startswith("__")
             )
         return holds
+
+    def _visit_hooks(self, path: str, tensor: torch.Tensor) -> None:
+        """Visit the functions that the backward calls with a parameter, which may run an optimizer's step."""
+        for place, hook in enumerate(gradient_hooks(tensor)):
+            self.visit(hook, _attribute_path(path, f"hooks[{place}]"), numbers=False)
 
     def name_states(self) -> None:
         """Record the optimizers and their state. The path of a state tensor contains the name of its parameter."""

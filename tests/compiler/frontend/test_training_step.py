@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -24,6 +25,8 @@ from workbench.bench import Part, PartsBench
 from workbench.compiler.frontend.trace_errors import is_final
 from workbench.core.graph import ValueFlag
 from workbench.errors import ConfigWarning, ProgramError
+from workbench.programs import pickling, placement
+from workbench.programs.tensors import find_tensors
 from workbench.runs.measure import accuracy
 
 pytestmark = [
@@ -402,3 +405,53 @@ def test_a_number_times_a_bfloat16_tensor_is_not_rounded_first() -> None:
 
     compiled = workbench.open(program, x, executor="torch").config.jit(program)
     torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+
+
+def stepped_in_hooks() -> Trained:
+    """Return a step whose optimizers run in hooks, which frees each gradient before the next one is computed."""
+    own = trained(adamw)
+    optimizers = {parameter: torch.optim.AdamW([parameter], lr=1e-2) for parameter in own.model.parameters()}
+
+    def update(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in own.model.parameters():
+        parameter.register_post_accumulate_grad_hook(update)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = functional.mse_loss(own.model(x), y)
+        loss.backward()
+        return loss
+
+    return own._replace(step=step)
+
+
+def place_copied(given: Trained) -> Trained:
+    made: Trained = placement.place_objects(given, "cpu", copied=True)
+    return made
+
+
+def send(given: Trained) -> Trained:
+    made: Trained = cloudpickle.loads(pickling.dumps(given))
+    return made
+
+
+def test_a_step_whose_optimizers_run_in_hooks_trains_as_eager() -> None:
+    own = stepped_in_hooks()
+    bench = workbench.open(own.step, *batch(0))
+    assert all(not optimizer.state for optimizer in find_tensors(own.step).optimizers)
+    ours, theirs = stepped_in_hooks(), stepped_in_hooks()
+    compiled = bench.config.jit(ours.step)
+    for at in range(STEPS):
+        torch.testing.assert_close(compiled(*batch(at)), theirs.step(*batch(at)))
+    torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict())
+
+
+@pytest.mark.parametrize("copied", [place_copied, send], ids=["copied", "sent"])
+def test_a_copy_of_a_step_keeps_the_optimizers_in_its_hooks(copied: Callable[[Trained], Trained]) -> None:
+    ours, theirs = copied(stepped_in_hooks()), stepped_in_hooks()
+    for at in range(2):
+        torch.testing.assert_close(ours.step(*batch(at)), theirs.step(*batch(at)), rtol=0, atol=0)
+    torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict(), rtol=0, atol=0)
+    assert all(parameter.grad is None for parameter in ours.model.parameters())
