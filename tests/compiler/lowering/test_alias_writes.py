@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import workbench
 from tests.trial_counts import beyond
@@ -125,7 +126,30 @@ def copies_of_an_input(x: torch.Tensor) -> torch.Tensor:
     return y.view(4, 4) * z + exact.to(torch.float32)
 
 
+def repeated(x: torch.Tensor) -> torch.Tensor:
+    """Write into results of `repeat`, `repeat_interleave` and `flip`, which Thunder computes as views."""
+    y = x[:, :1].sin().repeat(1, 4)
+    y += x
+    kept = x.sin()
+    same = kept.repeat(1, 1)
+    same += 1
+    each = kept.repeat_interleave(1, 1)
+    each += 2
+    turned = kept.flip(())
+    turned += 3
+    return y * same + each * turned + kept
+
+
+def upsampled(x: torch.Tensor) -> torch.Tensor:
+    """Add to the only value of a map, upsampled to the size of the next map, as a feature pyramid does."""
+    y = functional.interpolate(x.mean().reshape(1, 1, 1, 1), size=(4, 4), mode="nearest")
+    y += x
+    return y[0, 0].sin()
+
+
 PROGRAMS = [
+    repeated,
+    upsampled,
     scaled_row,
     filled_row,
     row_of_another,

@@ -102,6 +102,12 @@ def one_draw(x: torch.Tensor) -> torch.Tensor:
     return (x * torch.randn(3, 3, device=x.device)).sum()
 
 
+def repeats_and_writes(x: torch.Tensor) -> torch.Tensor:
+    y = x.repeat(1, 2)
+    y += 1
+    return y.sum()
+
+
 TOUCHED: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "complex products": (lambda a, b: a * b, (pairs(3), pairs(3))),
     "complex views": (lambda a: torch.view_as_real(a).sum(), (pairs(3),)),
@@ -111,6 +117,7 @@ TOUCHED: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "overwritten memory": (overwrites, (real(3),)),
     "writes by another name": (writes_a_part, (real(3, 3),)),
     "writes that nothing reads": (writes_for_nothing, (real(3),)),
+    "results in memory of their own": (repeats_and_writes, (real(3, 1),)),
     "parts of one memory": (writes_and_reads, rows()),
     "operators": (lambda x: x.clamp(0, 1).sum(), (real(3),)),
     "decompositions": (lambda x: torch.flip(x, (0,)).sum(), (real(3),)),
@@ -131,6 +138,7 @@ NEIGHBOURS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "overwritten memory": (writes_before, (real(3),)),
     "writes by another name": (writes_all, (real(3, 3),)),
     "writes that nothing reads": (writes_all, (real(3),)),
+    "results in memory of their own": (repeats_and_writes, (real(3, 3),)),
     "parts of one memory": (writes_and_reads, (torch.rand(4), torch.rand(4), torch.zeros(4))),
     "operators": (lambda x: functional.scaled_dot_product_attention(x, x, x).sum(), (real(2, 2, 4, 8),)),
     "decompositions": (lambda x: x.clone().sum(), (real(3),)),

@@ -87,8 +87,17 @@ from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
 from workbench.compiler.lowering.foreach import FOREACH
 from workbench.compiler.lowering.functionalize import apply_function, remove_hazardous_writes
 from workbench.compiler.lowering.overrides import BY_NAME, LOWERED, assigns_by_mask, kind_of, numpy_result, power
+from workbench.compiler.lowering.own_memory import shares_memory
 from workbench.compiler.lowering.zero_dim_tensors import spread
-from workbench.compiler.trace.corrections import ALIASES, FLEX_ATTENTION, OPERATORS, UNREAD, is_thunders_own, mark
+from workbench.compiler.trace.corrections import (
+    ALIASES,
+    FLEX_ATTENTION,
+    OPERATORS,
+    OWN_MEMORY,
+    UNREAD,
+    is_thunders_own,
+    mark,
+)
 from workbench.compiler.trace.source_frames import Frame, place_of
 from workbench.compiler.trace.stable_ids import line_prefix, line_text, read_line
 from workbench.errors import ProgramError
@@ -416,6 +425,9 @@ class _Tracer(fx.Interpreter):
                 self.aliases.refuse_input(n)
                 shared = self._unnoticed_write(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
+                if n in self.aliases.written_owners and shares_memory(made, trace.scopes[-1][recorded:]):
+                    made = thunder_functions[torch.clone](made)
+                    mark(self._statements_since()[-1:], OWN_MEMORY)
                 if shared is not None:
                     made = self._write_again(n, shared)
                     mark(self._statements_since(recorded), ALIASES)

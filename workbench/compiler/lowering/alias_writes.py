@@ -259,6 +259,11 @@ class Aliases:
         return found
 
     @functools.cached_property
+    def written_owners(self) -> frozenset[fx.Node]:
+        """The nodes that allocate memory which a later node overwrites in place, and the written inputs."""
+        return frozenset(_chain(written)[-1] for node in self._graph.nodes for written in written_nodes(node))
+
+    @functools.cached_property
     def unread_writes(self) -> dict[fx.Node, fx.Node]:
         """The nodes that write without effect, each with the node whose result it overwrites.
 

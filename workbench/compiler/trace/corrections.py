@@ -50,7 +50,7 @@ STALE, ALIASES, UNREAD = "overwritten memory", "writes by another name", "writes
 COMPLEX_PRODUCT, COMPLEX_VIEW, COMPLEX_PAD = "complex products", "complex views", "complex slices"
 ZEROS, ARGMIN, EINSUM = "zeros without dimensions", "argmin", "order of einsum"
 FLEX_ATTENTION = "flex_attention"
-PARTS = "parts of one memory"
+PARTS, OWN_MEMORY = "parts of one memory", "results in memory of their own"
 
 KINDS: Mapping[str, tuple[str, str]] = {
     COMPLEX_PRODUCT: (
@@ -75,6 +75,11 @@ KINDS: Mapping[str, tuple[str, str]] = {
         "omits the write if nothing else reads that memory",
     ),
     ALIASES: ("misses a write through an alias of the same memory", "repeats the missed write"),
+    OWN_MEMORY: (
+        "returns a view of older memory where PyTorch returns new memory, so that a later write in place fails or "
+        "changes another value",
+        "copies the result",
+    ),
     PARTS: (
         "treats two inputs of one memory as the same tensor if they have equally many elements and the program writes "
         "in place",
