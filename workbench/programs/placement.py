@@ -229,9 +229,13 @@ def _storage(tensor: torch.Tensor) -> int | None:
 
 
 def _move(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tensor:
-    if fake:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-    return tensor.detach().to(device, copy=True)
+    if not fake:
+        return tensor.detach().to(device, copy=True)
+    if tensor.layout is not torch.strided:
+        mode: Any = _get_dispatch_mode(_TorchDispatchModeKey.FAKE)
+        moved: torch.Tensor = mode.from_tensor(tensor.detach()).to(device, copy=True)
+        return moved
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
 
 def _move_storage(storage: torch.UntypedStorage, device: torch.device, fake: bool) -> torch.Tensor:

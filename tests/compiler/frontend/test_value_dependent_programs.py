@@ -536,3 +536,38 @@ def test_a_program_that_fails_in_pytorch_is_refused_with_its_line() -> None:
     said = r"test_value_dependent_programs.py:\d+ \(return x @ x.*: 'fails' fails in eager PyTorch: RuntimeError: mat1"
     with pytest.raises(ProgramError, match=said):
         workbench.open(fails, torch.ones(2, 3), device="cpu")
+
+
+class Neighbours(nn.Module):
+    """A graph convolution (GCN) with a sparse matrix of the edges as a buffer."""
+
+    edges: torch.Tensor
+
+    def __init__(self, edges: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3))
+        self.register_buffer("edges", edges)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(torch.sparse.mm(self.edges, x @ self.weight), labels)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_program_with_a_sparse_matrix_opens_and_runs_and_the_matrix_is_not_taken_to_be_dense(
+    layout: torch.layout,
+) -> None:
+    torch.manual_seed(0)
+    after, rows = torch.tensor([4, 0, 1, 2, 3]), torch.arange(6)
+    edges = torch.sparse_csr_tensor(rows, after, torch.ones(5), (5, 5))
+    if layout is torch.sparse_coo:
+        edges = torch.sparse_coo_tensor(torch.stack([rows[:5], after]), torch.ones(5), (5, 5), is_coalesced=True)
+    model, args = Neighbours(edges), (torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0]))
+    bench = workbench.open(model, *args, device="cpu")
+    assert isinstance(bench, PartsBench)
+    assert [part.opaque for part in bench.parts] == [True]
+    stepper = accuracy.Stepper(model, args, {}, bench.config.jit(model))
+    indices = 5 * 2 * 8 if layout is torch.sparse_coo else (5 + 6) * 8
+    assert stepper.baseline_bytes() == indices + 5 * 4 + sum(x.nbytes for x in (model.weight, *args))
+    checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), lambda: (model, args, {}), capture="parts")
+    assert checked.ok, checked.worst

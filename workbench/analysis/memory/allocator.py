@@ -31,6 +31,18 @@ def allocated_bytes(nbytes: int, device_type: str) -> int:
     return -(-nbytes // CUDA_BLOCK_BYTES) * CUDA_BLOCK_BYTES if device_type == "cuda" else nbytes
 
 
+def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the tensors that hold a tensor's memory: itself, or the indices and the elements of a sparse tensor."""
+    layout = str(tensor.layout)
+    if layout == "torch.sparse_coo":
+        return tensor._indices(), tensor._values()
+    if layout in ("torch.sparse_csr", "torch.sparse_bsr"):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if layout in ("torch.sparse_csc", "torch.sparse_bsc"):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)
+
+
 def storage_bytes(tensor: torch.Tensor) -> int:
     """Return the `allocated_bytes` of a tensor's storage on the tensor's device. The tensor may be fake."""
     if tensor._is_zerotensor():  # autograd's symbolic zero has a size, but no memory

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from workbench.analysis.memory.allocator import storage_bytes
+from workbench.analysis.memory.allocator import dense_parts, storage_bytes
 from workbench.analysis.memory.multi_graph_memory import (
     Backward,
     Event,
@@ -90,8 +90,15 @@ class StepRecorder:
         self._noting = False
 
     def note(self, tensor: Any) -> int:
-        """Return the number of a tensor's storage, or -1 for any other value. If the storage is new, record it."""
+        """Return the number of a tensor's storage. If the storage is new, record it.
+
+        Return -1 for a sparse tensor, which has several storages, and for a value that is no tensor.
+        """
         if not isinstance(tensor, torch.Tensor):
+            return -1
+        if tensor.layout is not torch.strided:
+            for part in dense_parts(tensor):
+                self.note(part)
             return -1
         storage = tensor.untyped_storage()
         key = storage._cdata

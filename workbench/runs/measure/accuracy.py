@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.memory.allocator import storage_bytes
+from workbench.analysis.memory.allocator import dense_parts, storage_bytes
 from workbench.errors import ProgramError, is_out_of_memory, short_repr
 from workbench.interop.torch_private import TorchDispatchMode, _to_copy
 from workbench.programs.modes import active_modes
@@ -671,7 +672,8 @@ def stepper_in_double(
     stepper = Stepper(callable_, args, kwargs, seed=seed)
     floating = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
     # Refuse tensors that share memory, because their copies in double precision would not share memory.
-    if len({tensor.untyped_storage()._cdata for tensor in floating}) < len({id(tensor) for tensor in floating}):
+    dense = [part for tensor in {id(each): each for each in floating}.values() for part in dense_parts(tensor)]
+    if len({part.untyped_storage()._cdata for part in dense}) < len(dense):
         yield None
         return
     single = [tensor.data for tensor in floating]
@@ -845,7 +847,8 @@ def _draw_cotangents(outputs: list[torch.Tensor], seed: int) -> list[torch.Tenso
 
 
 def _storage_bytes(tensors: list[torch.Tensor]) -> int:
-    storages = {t.untyped_storage()._cdata: storage_bytes(t) for t in tensors}
+    dense = itertools.chain.from_iterable(map(dense_parts, tensors))
+    storages = {t.untyped_storage()._cdata: storage_bytes(t) for t in dense}
     return sum(storages.values())
 
 
@@ -856,7 +859,11 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 def _start_of(stepper: Stepper) -> list[tuple[str, tuple[int, ...], float]]:
     """Return the name, shape and sum of each parameter, buffer and input; `_is_same_start` compares two such lists."""
     return [
-        (name, tuple(tensor.shape), float(torch.nan_to_num(to_double(tensor.detach())).sum()))
+        (
+            name,
+            tuple(tensor.shape),
+            sum(float(torch.nan_to_num(to_double(x)).sum()) for x in dense_parts(tensor.detach())),
+        )
         for name, tensor in stepper._changeable()
     ]
 

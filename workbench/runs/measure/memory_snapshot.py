@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.memory.allocator import dense_parts
 from workbench.errors import RunError
 from workbench.interop.torch_private import _record_memory_history, _snapshot
 from workbench.runs.measure import memory_meter
@@ -152,6 +153,7 @@ def _named_storages(stepper: Stepper) -> list[tuple[int, int, str]]:
     named = {**stepper.parameters, **stepper.buffers, **stepper.inputs}
     found: dict[int, tuple[int, int, str]] = {}
     for name, tensor in named.items():
-        storage = tensor.untyped_storage()
-        found.setdefault(storage.data_ptr(), (storage.data_ptr(), storage.nbytes(), name))
+        for part in dense_parts(tensor):
+            storage = part.untyped_storage()
+            found.setdefault(storage.data_ptr(), (storage.data_ptr(), storage.nbytes(), name))
     return list(found.values())

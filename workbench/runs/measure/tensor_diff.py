@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import torch
 
+from workbench.analysis.memory.allocator import dense_parts
 from workbench.runs.log.tensor_error import THIS_RUN, TensorError
 
 RELATIVE_TOLERANCE: Mapping[torch.dtype, float] = {
@@ -220,11 +221,11 @@ def have_same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bo
 
 
 def tensor_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors that hold a tensor's data: the tensor itself, or a sparse tensor's indices and elements."""
-    if not tensor.is_sparse:
-        return (tensor,)
-    each = tensor.coalesce()
-    return each.indices(), each.values()
+    """Return the tensors that hold a tensor's data: the tensor itself, or a sparse tensor's indices and elements.
+
+    The elements are last, and elements of a sparse tensor with equal indices are added.
+    """
+    return dense_parts(tensor.coalesce() if tensor.is_sparse else tensor)
 
 
 def _have_same_form(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
