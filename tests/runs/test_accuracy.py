@@ -13,6 +13,7 @@ import pytest
 import thunder
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import workbench
 from workbench.compiler.driver import stock_thunder
@@ -345,6 +346,15 @@ def test_attention_counts_as_random_only_with_dropout() -> None:
         with accuracy.ForwardWatch() as watch:
             callable_(*args)
         assert watch.random is random
+
+
+def test_a_program_with_flex_attention_is_compared_with_eager() -> None:
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        return flex_attention(x, x, x, score_mod=lambda score, b, h, q, k: score + (q - k)).square().mean()
+
+    checked = outcome(lambda: (attend, (torch.linspace(0, 1, 64).view(1, 2, 4, 8),), {}))
+    assert checked.ok
+    assert checked.against == "PyTorch eager"
 
 
 def test_a_missing_gradient_is_infinitely_wrong() -> None:

@@ -223,6 +223,7 @@ _ALL_OPAQUE = "PyTorch runs the whole program"
 class _OperatorCount(TorchDispatchMode):
     """Counts the operators that run."""
 
+    supports_higher_order_operators = True
     count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

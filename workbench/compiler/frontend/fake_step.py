@@ -314,6 +314,8 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 class _Noting(TorchDispatchMode):
     """Records the storages of operators' results."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, rehearsal: StepRecorder) -> None:
         super().__init__()
         self._rehearsal = rehearsal

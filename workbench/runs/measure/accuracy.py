@@ -18,7 +18,7 @@ import torch
 
 from workbench.analysis.memory.allocator import dense_parts, storage_bytes
 from workbench.errors import ProgramError, is_out_of_memory, short_repr
-from workbench.interop.torch_private import TorchDispatchMode, _to_copy
+from workbench.interop.torch_private import OpOverload, TorchDispatchMode, _to_copy
 from workbench.programs.modes import active_modes
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.runs.log.tensor_error import THIS_RUN, TensorError
@@ -781,6 +781,9 @@ class ForwardWatch(TorchDispatchMode):
     for operators that may draw is not enough: attention without dropout is such an operator, but it draws nothing.
     """
 
+    supports_higher_order_operators = True
+    """Without this attribute of PyTorch's, `flex_attention` would fail in this mode."""
+
     def __init__(self) -> None:
         super().__init__()
         self.least = 0.0
@@ -795,6 +798,8 @@ class ForwardWatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if not isinstance(func, OpOverload):  # a higher-order operator has no tags, and its operators are not watched
+            return func(*args, **kwargs)
         draws = torch.Tag.nondeterministic_seeded in func.tags
         self._own = self._own or (draws and kwargs.get("generator") is not None)
         result = func(*args, **kwargs)
