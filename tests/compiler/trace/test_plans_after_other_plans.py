@@ -124,7 +124,6 @@ def test_a_plan_equals_the_plan_of_a_new_opening(executor: str, seed: int) -> No
 STORED = {
     "deletions of segment": 2,
     "fused segment": 3,
-    "claimed": 3,
     "numbered": 2,
 }
 """Results that passes store with a segment, and the length of their keys without what the pass read from outside.

@@ -1,16 +1,21 @@
 """Memoized version of Thunder's last pass, which finds an executor for each statement.
 
 For each plan, Thunder queries its executors about each statement, traces views again, and copies every statement that
-it keeps. The outcome for a statement depends only on the statement, the free names, and the replacements of its inputs.
-Therefore later plans of a program reuse the outcome. The resulting trace equals that of Thunder's pass, names included.
+it keeps. Thunder gives new values the next free names, so that one more statement renames the values of all later
+statements. In this pass, a value that replaces an output of a statement keeps the name of the output, and the names of
+all other new values are derived from this name. Therefore the outcome for a statement depends only on the statement and
+on the replacements of its inputs, and later plans of a program reuse the outcome. The resulting trace equals that of
+Thunder's pass, except for these names.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
@@ -30,6 +35,7 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
 )
 from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, names_in
+from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
 from workbench.compiler.trace.segments import Segment, attach, attached, changed
 
 
@@ -46,11 +52,8 @@ def claim_operators(trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo | 
         Memo of earlier plans of the program. Without a memo, or if a statement is unsupported, Thunder's own pass runs.
     """
     if memo is not None:
-        names = set(trace.names)
-        try:
+        with suppress(_UnsupportedStatementError):
             return _ClaimWalk(trace, executors, memo).new_trace()
-        except _UnsupportedStatementError:
-            trace.names.intersection_update(names)
     return _transform_for_operator_executor_execution(trace, executors)
 
 
@@ -63,16 +66,18 @@ class _TracedStatement:
     """The statements that an executor's function records in place of a statement, and their values."""
 
     bsyms: tuple[BoundSymbol, ...]
-    given: tuple[Any, ...]
-    """For each output of the original statement, the value that replaces it."""
-    made: tuple[Any, ...]
-    """Intermediate values and outputs, in order of creation."""
+    instead: dict[str, tuple[Any, Any]]
+    """By name, each output of the original statement that another value replaces, and this value."""
+    new: frozenset[str]
+    """Names that the original statement does not have."""
 
 
-class _Prefixes:
-    """The prefixes of the new names of a segment; None before its first visit."""
+class _ClaimedSegment(NamedTuple):
+    """The segment in place of a segment, the replacements of its names, and its new names."""
 
-    found: list[str] | None = None
+    segment: Segment
+    instead: dict[str, tuple[Any, Any]]
+    new: frozenset[str]
 
 
 class _ClaimWalk:
@@ -81,10 +86,11 @@ class _ClaimWalk:
     def __init__(self, trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo) -> None:
         self._trace, self._executors, self._kept = trace, executors, memo
         self._new = from_trace(trace)
+        self._new.names = set(trace.names)
         self._instead: dict[str, tuple[Any, Any]] = {}
         self._left: list[BoundSymbol] = []
-        self._made: list[tuple[str, str]] = []
-        """Prefix and name of each new value of the visited segment."""
+        self._named: set[str] = set()
+        """The new names of the visited segment."""
 
     def new_trace(self) -> TraceCtx:
         """Return the trace in which each statement is replaced by the statements that its executor runs."""
@@ -101,41 +107,39 @@ class _ClaimWalk:
     def _segment(self, segment: Segment) -> Segment:
         """Return the segment of the statements that executors run in place of a segment's statements.
 
-        The result depends on the replacements of the segment's inputs, and on the names of new values. These names are
-        the next free names. Only their prefixes depend on the segment alone.
+        The result depends only on the segment and on the replacements of the values in it.
         """
         if not segment.is_plain:
-            return self._visit_segment(segment)[0]
-        new = self._new
+            return self._visit_segment(segment).segment
         concerned = {name: self._instead[name] for name in self._instead.keys() & segment.names}
-        key = (identity(segment), frozenset([(name, identity(to)) for name, (_, to) in concerned.items()]))
-        alive = segment, concerned
-        prefixes: list[str] | None = self._kept.get_or_make(("prefixes", *key), alive, _Prefixes).found
-        if prefixes is None:
-            found = self._visit_segment(segment)
-            self._kept.get_or_make(("prefixes", *key), alive, _Prefixes).found = [prefix for prefix, _ in self._made]
-            names = tuple([name for _, name in self._made])
-            self._kept.get_or_make(("claimed", *key, names), alive, lambda: found)
-            return found[0]
-        counter = new.name_ctr
-        names = tuple([new.make_name(prefix=prefix) for prefix in prefixes])
+        key = ("claimed", identity(segment), frozenset([(name, identity(to)) for name, (_, to) in concerned.items()]))
+        visited: list[_ClaimedSegment] = []
 
-        def visit() -> tuple[Segment, dict[str, tuple[Any, Any]]]:
-            # Give the names back, because the visit takes them again.
-            new.names.difference_update(names)
-            new.name_ctr = counter
-            return self._visit_segment(segment)
+        def visit() -> _ClaimedSegment:
+            visited.append(self._visit_segment(segment))
+            return visited[0]
 
-        made, instead = self._kept.get_or_make(("claimed", *key, names), alive, visit)
-        self._instead.update(instead)
-        return made
+        found: _ClaimedSegment = self._kept.get_or_make(key, (segment, concerned), visit)
+        if not visited:
+            self._take_names(found.new)
+            self._instead.update(found.instead)
+        return found.segment
 
-    def _visit_segment(self, segment: Segment) -> tuple[Segment, dict[str, tuple[Any, Any]]]:
-        """Return the new segment, and the replacements of its names."""
-        self._left, self._made = [], []
+    def _visit_segment(self, segment: Segment) -> _ClaimedSegment:
+        """Return the outcome for a segment, and take its names."""
+        self._left, self._named = [], set()
         self._visit(segment.bsyms)
         instead = {name: self._instead[name] for name in self._instead.keys() & segment.names}
-        return changed(segment, self._left, self._kept.get_or_make), instead
+        return _ClaimedSegment(changed(segment, self._left, self._kept.get_or_make), instead, frozenset(self._named))
+
+    def _take_names(self, names: Set[str]) -> None:
+        """Add new names to the new trace. If it has one of them already, the pass does not support the trace."""
+        if not names:
+            return
+        if not names.isdisjoint(self._new.names):
+            raise _UnsupportedStatementError
+        self._new.names.update(names)
+        self._named.update(names)
 
     def _visit(self, bsyms: Sequence[BoundSymbol]) -> None:
         left = list(reversed(bsyms))
@@ -147,7 +151,8 @@ class _ClaimWalk:
             if how == _KEPT:
                 self._append(bsym)
             elif how == _TRACED:
-                self._take(bsym, self._traced_form(bsym, function))
+                key = ("traced", identity(bsym))
+                self._take(self._kept.get_or_make(key, bsym, partial(self._trace_into, bsym, function)))
             else:
                 if BoundSymbolTag.BACKWARD in bsym.tags:
                     for sub in bsym.subsymbols:
@@ -176,48 +181,50 @@ class _ClaimWalk:
             raise _UnsupportedStatementError
         return _INSIDE, None
 
-    def _traced_form(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
-        """Return the statements that `function` records for a statement, with the next free names of the new trace."""
-        new = self._new
-        first: list[_TracedStatement] = []
-
-        def trace() -> _TracedStatement:
-            first.append(self._trace_into(bsym, function))
-            return first[0]
-
-        known: _TracedStatement = self._kept.get_or_make(("traced", identity(bsym)), bsym, trace)
-        names = [each.name for each in known.made] if first else [new.make_name(prefix=p.prefix) for p in known.made]
-        self._made += [(proxy.prefix, name) for proxy, name in zip(known.made, names, strict=True)]
-        if all(name == proxy.name for name, proxy in zip(names, known.made, strict=True)):
-            return known
-        # Rename the values to the names that Thunder's pass would use in this plan.
-        key = ("renamed", identity(bsym), tuple(names))
-        return self._kept.get_or_make(key, bsym, lambda: _rename(known, names))
-
     def _trace_into(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
+        """Return the statements that `function` records for a statement."""
         new = self._new
-        objects, names = new.obj_name_ctr, len(new.names)
+        counter, objects, names = new.name_ctr, new.obj_name_ctr, len(new.names)
         new.push_scope([])
         result = function(*bsym.args, **bsym.kwargs)
         bsyms = [each.from_bsym(**_location_of(bsym)) for each in new.pop_scope()]
         for each in bsyms:
             each.tags.update(bsym.tags)
         outs, given = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
-        ours = {a.name for a in bsym.flat_proxy_args}
-        made = {proxy.name: proxy for proxy in _proxies(bsyms) if proxy.name not in ours}
-        # A later plan can rename the values only if the function took no other names from the trace.
+        taken = {a.name for a in bsym.flat_proxy_args}
+        made = {proxy.name: proxy for proxy in _proxies(bsyms) if proxy.name not in taken}
+        # The values can be renamed only if the function took no other names from the trace.
         named = len(new.names) - names == len(made) and objects == new.obj_name_ctr
         plain = all(type(proxy) in (TensorProxy, IntegerProxy) for proxy in (*outs, *given, *made.values()))
-        if not (bsyms and named and plain and len(outs) == len(given)):
+        if not (bsyms and outs and named and plain and len(outs) == len(given)):
             raise _UnsupportedStatementError
-        for out, instead in zip(outs, given, strict=True):
-            instead.tags.update(out.tags)
-        in_order = sorted(made.values(), key=lambda proxy: int(proxy.name.removeprefix(proxy.prefix)))
-        return _TracedStatement(tuple(bsyms), tuple(given), tuple(in_order))
+        # Give the names back.
+        new.names.difference_update(made)
+        new.name_ctr = counter
+        named_as = dict[str, Any]()
+        """By name of a recorded value, the output whose name it gets."""
+        for out, replacement in zip(outs, given, strict=True):
+            replacement.tags.update(out.tags)
+            free = replacement.name in made and replacement.name not in named_as and out.name not in taken
+            if free and _are_alike(out, replacement):
+                named_as[replacement.name] = out
+                taken.add(out.name)
+        with tracectx(TraceCtx(None)):
+            swap = {
+                variableify(proxy): named_as[name] if name in named_as else proxy.replace_name(f"{outs[0].name}_{at}")
+                for at, (name, proxy) in enumerate(made.items())
+            }
+        instead = {}
+        for out, replacement in zip(outs, given, strict=True):
+            value = swap.get(variableify(replacement), replacement)
+            if value is not out:
+                instead[out.name] = (out, value)
+        further = frozenset([value.name for value in swap.values()]).difference([out.name for out in outs])
+        return _TracedStatement(tuple(each.from_bsym_swap_proxies(swap) for each in bsyms), instead, further)
 
-    def _take(self, bsym: BoundSymbol, traced: _TracedStatement) -> None:
-        outs = tree_flatten(bsym.output)[0]
-        self._instead.update((out.name, (out, new)) for out, new in zip(outs, traced.given, strict=True))
+    def _take(self, traced: _TracedStatement) -> None:
+        self._take_names(traced.new)
+        self._instead.update(traced.instead)
         for each in traced.bsyms:
             self._append(each)
 
@@ -235,6 +242,16 @@ class _ClaimWalk:
 _KEPT, _TRACED, _INSIDE = "kept", "traced", "inside"
 
 
+def _are_alike(a: Any, b: Any) -> bool:
+    """Return whether two values are equal except for their names."""
+    told = _OF_TENSOR if type(a) is TensorProxy else _OF_INTEGER
+    return type(a) is type(b) and bool(told(a) == told(b))
+
+
+_OF_TENSOR = operator.attrgetter(*TOLD_APART_BY)
+_OF_INTEGER = operator.attrgetter("value", "python_type", "constraint", "tags")
+
+
 def _location_of(bsym: BoundSymbol) -> dict[str, Any]:
     return {"source_filename": bsym.source_filename, "source_positions": bsym.source_positions}
 
@@ -245,17 +262,3 @@ def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
         yield from bsym.flat_proxy_args
         yield from bsym.flat_proxy_outs
         yield from _proxies(bsym.subsymbols)
-
-
-def _rename(statement: _TracedStatement, names: Sequence[str]) -> _TracedStatement:
-    """Return the recorded statements with `names` for the values in `made`."""
-    if not {proxy.name for proxy in statement.made}.isdisjoint(names):
-        # Thunder's swap follows chains: if t2 becomes t1 and t1 becomes t0, then t2 becomes t0. Therefore, first give
-        # all values unused names.
-        statement = _rename(statement, [f"unused{at}_{name}" for at, name in enumerate(names)])
-    with tracectx(TraceCtx(None)):
-        made = [proxy.replace_name(name) for proxy, name in zip(statement.made, names, strict=True)]
-    by_name = {old.name: new for old, new in zip(statement.made, made, strict=True)}
-    swap = {variableify(old): new for old, new in zip(statement.made, made, strict=True)}
-    bsyms = tuple(bsym.from_bsym_swap_proxies(swap) for bsym in statement.bsyms)
-    return _TracedStatement(bsyms, tuple(by_name.get(given.name, given) for given in statement.given), tuple(made))

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 from workbench.compiler.fastpath import alias_renaming, symbols, wait_sorting
+from workbench.compiler.fastpath.final_claim import claim_operators
 from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, replace_function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
@@ -28,6 +29,7 @@ from workbench.compiler.interop.thunder_api import (
     data_dependent_partition,
     dead_code,
     distributed_prims,
+    get_always_executors,
     jit,
     passes,
     prims,
@@ -44,6 +46,7 @@ from workbench.compiler.trace.bsym_memo import (
     READ,
     SHARED,
     STRUCTURE,
+    PlanMemo,
     identity,
     made_names,
     names_in,
@@ -416,14 +419,19 @@ def _claim(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., A
     """Return a replacement of the pass in which Thunder's executors claim the statements of a trace.
 
     Thunder runs this pass twice for each trace, and uses the first result only if it contains waits to sort. Therefore
-    the first call returns the trace unclaimed if it contains no collective and no wait.
+    the first call returns the trace unclaimed if it contains no collective and no wait. The last call for a trace finds
+    executors for what is left. It names values as in a plan, because the figures of a run are found by name.
     """
     here = patches.here
 
     def claim(trace: Any, executors_list: Sequence[Any]) -> Any:
-        only_looked_at = here.value is not None and sys._getframe(1).f_code is _LOOKS
+        if here.value is None:
+            return stock(trace, executors_list)
+        only_looked_at = sys._getframe(1).f_code is _LOOKS
         if only_looked_at and not any(map(_communicates, trace.bound_symbols)):
             return trace
+        if executors_list == get_always_executors():
+            return claim_operators(trace, executors_list, PlanMemo())
         return stock(trace, executors_list)
 
     return claim
