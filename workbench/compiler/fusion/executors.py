@@ -180,6 +180,8 @@ class ExecutorState:
         Findings of the last pass about its cuts.
     unfused : frozenset of str
         Output names of the statements that must stay outside of fusions.
+    numbers : mapping of int to int
+        Maps the number in the name of a fusion that the last pass made to the fusion's number in the plan.
     kept : PlanMemo or None
         Data about fusions from earlier plans of the program. None for a program that will run, because such a program
         needs its own fusions.
@@ -194,6 +196,7 @@ class ExecutorState:
         self.compilation = Compilation(observer)
         self.report = RematReport()
         self.unfused: frozenset[str] = frozenset()
+        self.numbers: Mapping[int, int] = {}
         self.kept = memo
         self.keeping = False
 
@@ -447,13 +450,11 @@ def _cut_partition(
     return _define_once(rematerialize(partitioned, options.remat, report, once), control.regions)
 
 
-def _make_callable(trace: TraceCtx, control: ExecutorState, numbers: Mapping[int, int] | None = None) -> TraceCtx:
+def _make_callable(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
     """Return a trace in which each fusion is rebuilt from its current statements, so that it can be called.
 
     Thunder's `update_fusion_call_ctx` also rebuilds fusions, but creates a class for each fusion. For the program
     `residual_chain`, creating these classes takes an eighth of the time to make a further plan.
-
-    `numbers` maps the number in a fusion's name to its number in the new trace. By default, numbers stay the same.
     """
     done, options = from_trace(trace), control.options.fusion_options
 
@@ -462,7 +463,7 @@ def _make_callable(trace: TraceCtx, control: ExecutorState, numbers: Mapping[int
         found: BoundSymbol = control.regions.get_or_make(key, bsym, partial(_rebuild_fusion, bsym, number))
         return found
 
-    control.regions.map_fusions(trace, done, ("again", *options), again, numbers)
+    control.regions.map_fusions(trace, done, ("again", *options), again)
     return done
 
 
@@ -628,12 +629,12 @@ def _nvfuser_executor() -> Any:
         def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
             control = self.control
             start = time.perf_counter()
-            partitioned, numbers = self._partitioned(trace)
-            control.partitioned = with_numbers(partitioned, numbers, control.regions)
+            partitioned, control.numbers = self._partitioned(trace)
+            control.partitioned = with_numbers(partitioned, control.numbers, control.regions)
             control.report_stage("partition", start)
             options = control.begin(control.partitioned)
             cut = control.time_stage("remat", lambda: self._cut(partitioned, options))
-            done = control.finish(control.time_stage("contexts", lambda: _make_callable(cut, control, numbers)))
+            done = control.finish(control.time_stage("contexts", lambda: _make_callable(cut, control)))
             done.set_provenance(TraceProvenance("Fusion"))
             return done
 

@@ -181,7 +181,7 @@ class Regions:
         done: TraceCtx,
         key: Hashable,
         change: Callable[[BoundSymbol, int], BoundSymbol],
-        numbers: Mapping[int, int] | None,
+        numbers: Mapping[int, int] | None = None,
     ) -> None:
         """Give `done` the statements of `trace`, with each fusion replaced by the result of `change`.
 
@@ -620,20 +620,26 @@ def fusion_number(fusion: BoundSymbol) -> int:
     return int(re.sub(r".*\D", "", fusion.sym.name))
 
 
+def fusion_names(numbers: Mapping[int, int]) -> dict[str, str]:
+    """Return the new names of nvFuser's fusions for `with_numbers`."""
+    return {f"nvFusion{old}": f"nvFusion{new}" for old, new in numbers.items() if old != new}
+
+
 def with_numbers(trace: TraceCtx, numbers: Mapping[int, int], regions: Regions) -> TraceCtx:
-    """Return a trace with other numbers in the names of its fusions. These fusions cannot be called."""
+    """Return a trace with other numbers in the names of its fusions."""
     done = own_names(trace)
     regions.map_fusions(trace, done, "numbered", _with_number, numbers)
+    done.set_provenance(trace.get_provenance())
     return done
 
 
 def _with_number(bsym: BoundSymbol, number: int) -> BoundSymbol:
     if fusion_number(bsym) == number:
         return bsym
-    name = bsym.sym.name.removesuffix(str(fusion_number(bsym)))
+    name = f"{bsym.sym.name.removesuffix(str(fusion_number(bsym)))}{number}"
     renamed: BoundSymbol = object.__new__(BoundSymbol)
-    symbol = dataclasses.replace(bsym.sym, name=f"{name}{number}")
-    renamed.__dict__ = bsym.__dict__ | {"sym": symbol, "_call_ctx": None}
+    calls = bsym._call_ctx and {name: bsym._call_ctx[bsym.sym.name]}
+    renamed.__dict__ = bsym.__dict__ | {"sym": dataclasses.replace(bsym.sym, name=name), "_call_ctx": calls}
     renamed.__dict__.pop(SHARED, None)  # contains the name
     return renamed
 

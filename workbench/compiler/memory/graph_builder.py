@@ -318,6 +318,8 @@ class _Builder:
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
         self.last_top = 0
         self.blocks: list[tuple[BlockKey, int]] = []
+        self.new_names: Mapping[str, str] = {}
+        """New names of statements, by their names in the trace."""
 
     def value(self, proxy: Any, flags: int = 0) -> int:
         """Return the index of a value, and add the value if it is new."""
@@ -420,7 +422,7 @@ class _Builder:
         for row, ranks in self.groups:
             group[row] = self._group(ranks)
         statements = Statements(
-            name=tuple(self.row_names),
+            name=tuple(map(self.new_names.get, self.row_names, self.row_names)),
             executor=tuple(self.executors),
             kind=columns["kind"],
             side=columns["side"],
@@ -638,12 +640,17 @@ def read_execution(
     forward: TraceCtx,
     backward: TraceCtx | None,
     context: LeverContext,
+    new_names: Mapping[str, str] = MappingProxyType({}),
 ) -> Graph:
-    """Return the graph of the execution traces, forward before backward. The graph shows where each value is freed."""
+    """Return the graph of the execution traces, forward before backward. The graph shows where each value is freed.
+
+    `new_names` maps the names of statements to the names that they get in the graph.
+    """
     segments = context.cache.segments
     segments.begin()
     first = trace_facts(forward, cache=context.cache, arguments=context.arguments, segments=segments.cut(forward))
     builder = _Builder(context.random)
+    builder.new_names = new_names
     for proxy in _arguments(forward):
         builder.value(proxy, ValueFlag.ARGUMENT)
     builder.add_trace(first, FORWARD)

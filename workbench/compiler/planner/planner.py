@@ -21,6 +21,7 @@ from workbench.analysis.memory.liveness import Prediction, timeline
 from workbench.compiler.fusion.executors import (
     compilations,
 )
+from workbench.compiler.fusion.fusion_passes import Regions, fusion_names, with_numbers
 from workbench.compiler.interop import devices
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.memory.graph_builder import read_execution
@@ -204,14 +205,15 @@ def replan(
         hooks.restart()
         validate(forward, backward)
         hooks.mark("after split")
-        graph = read_execution(forward, backward, context)
+        numbers = hooks.control.numbers
+        graph = read_execution(forward, backward, context, fusion_names(numbers))
         outcome = dataclasses.replace(hooks.outcome, execution=graph)
         hooks.mark("read")
         sites = find_sites(choices, context, outcome)
         hooks.mark("sites")
     line = timeline(graph)
     ran = _counted(_segments(forward, backward))
-    counted = _census(graph, _fusions(graph, ran))
+    counted = _census(graph, _fusions(ran))
     counts = _counts(ran, graph, outcome, captured.executor, captured.program.device)
     hooks.mark("predict")
     planned = Plan(
@@ -224,7 +226,7 @@ def replan(
         sites=sites,
         stages=tuple(log.times),
         opening=captured.stages,
-        split=SplitTraces(lambda: (forward, backward)),
+        split=SplitTraces(lambda: (_numbered(forward, numbers), backward and _numbered(backward, numbers))),
         counts=counts,
         unmatched=unmatched_choices(choices, sites),
         warnings=context.caveats,
@@ -243,13 +245,19 @@ def replan(
 
 def _steps(captured: Capture, executed: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
     """Return the name of each pass up to the split, with the traces that the pass made."""
+    numbers = executed.hooks.control.numbers
     return (
         ("initial", (captured.initial,)),
         ("gradients", (captured.context.joint,)),
         ("claimed by executors", (captured.context.claimed,)),
         ("choices before fusion", (executed.edited,)),
-        *executed.further,
+        *((name, tuple([_numbered(trace, numbers) for trace in traces])) for name, traces in executed.further),
     )
+
+
+def _numbered(trace: TraceCtx, numbers: Mapping[int, int]) -> TraceCtx:
+    """Return a trace with the numbers of fusions in the plan. `numbers` are those of `ExecutorState.numbers`."""
+    return with_numbers(trace, numbers, Regions(None)) if numbers else trace
 
 
 def plan_of_edited_split(
@@ -293,7 +301,7 @@ def plan_of_edited_split(
         plan,
         graph=graph,
         timeline=line,
-        census=_census(graph, _fusions(graph, ran)),
+        census=_census(graph, _fusions(ran)),
         counts=_counts(ran, graph, outcome, plan.executor, plan.device),
         sites=sites,
         unmatched=unmatched_choices(choices, sites),
@@ -342,11 +350,8 @@ def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
 
 
-def _fusions(graph: Graph, counted: Iterable[_Counted]) -> list[BoundSymbol]:
-    """Return the fusions in the order of the graph's rows."""
-    name = graph.statements.name
-    fusions = {bsym.sym.name: bsym for each in counted for bsym in each.fusions}
-    return [fusions[name[row]] for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist()]
+def _fusions(counted: Iterable[_Counted]) -> list[BoundSymbol]:
+    return [bsym for each in counted for bsym in each.fusions]
 
 
 def _counts(
@@ -354,7 +359,7 @@ def _counts(
 ) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
-    fusions, options = [bsym for each in counted for bsym in each.fusions], outcome.options
+    fusions, options = _fusions(counted), outcome.options
     sets = 0
     writing = [bsym for each in counted if each.copies for bsym in each.fusions]
     for fusion in writing if executor_named(executor).copies == "sets" else ():
