@@ -175,7 +175,7 @@ class Saved(Lever):
         change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG, gather=context.gathers_again)
         if not change.before:
             return trace
-        return recompute_in_backward(trace, fused.graph, change, fused.backward, _clones(context), graph_is_new=True)
+        return recompute_in_backward(trace, fused.graph, change, fused.backward, _clones(context))
 
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,28 +36,22 @@ def recompute_in_backward(
     change: Recompute,
     backward: NDArray[np.bool_],
     memo: PlanMemo,
-    *,
-    graph_is_new: bool = False,
 ) -> TraceCtx:
     """Insert the clones of `change` into the joint trace, and let the backward read the results of the clones.
 
     `change` and `backward` refer to rows of `graph`, which was read from the joint trace. Other levers may have edited
-    the trace after it was read. `memo` has the clones of earlier plans. With `graph_is_new`, `graph` was read for this
-    plan only, so nothing about it is kept for later plans.
+    the trace after it was read. `memo` has the clones of earlier plans.
     """
     memo.begin()
     bsyms = trace.bound_symbols
     known = attached(trace)
     segments = known or (Segment(bsyms),)
-    if graph_is_new:
-        at, readers = _rows_in(bsyms, graph, backward)
-    else:
-        parts = tuple(segments) if known is not None else tuple(bsyms)
-        key = ("rows", identity(graph), identity(backward), ids(parts))
-        at, readers = memo.get_or_make(key, (graph, backward, parts), lambda: _rows_in(bsyms, graph, backward))
-    position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
-    cloned = {name for group in position.values() for again in group for name in made_names(bsyms[again])}
-    concerned = {i for name in cloned for i in readers.get(name, ())}
+    rows = {*change.before, *chain.from_iterable(change.before.values())}
+    names = {row: graph.values.name[graph.statements.outputs[row][0]] for row in rows}
+    at = _makers(segments, frozenset(names.values()))
+    position = {at[names[row]]: [at[names[again]] for again in group] for row, group in change.before.items()}
+    cloned = frozenset([name for group in position.values() for again in group for name in made_names(bsyms[again])])
+    concerned = _backward_readers(segments, cloned, _made_in_backward(graph, backward))
     edited = from_trace(trace)
     edited.names = set(trace.names)
     again: dict[str, Proxy] = {}
@@ -115,31 +110,46 @@ def recompute_in_backward(
     return remove_dead(edited, memo)
 
 
-def _rows_in(
-    bsyms: Sequence[BoundSymbol], graph: Graph, backward: NDArray[np.bool_]
-) -> tuple[dict[int, int], dict[str, list[int]]]:
-    """Return the index in `bsyms` of each row of `graph`; and by name, the indices of backward statements that read it.
+def _statements_with(segments: Sequence[Segment], names: frozenset[str]) -> Iterator[tuple[int, BoundSymbol]]:
+    """Yield all statements of each segment that contains one of `names`, with their indices in the trace."""
+    begin = 0
+    for segment in segments:
+        if not names.isdisjoint(segment.names):
+            yield from ((i, bsym) for i, bsym in enumerate(segment.bsyms, begin) if is_statement(bsym))
+        begin += len(segment.bsyms)
+
+
+def _makers(segments: Sequence[Segment], names: frozenset[str]) -> dict[str, int]:
+    """Return, for each of `names`, the index of the first statement that makes it.
 
     The statement of a row is found by the name of its output: other levers may have removed statements, or replaced
     them by their parts.
     """
     makers: dict[str, int] = {}
-    for i, bsym in enumerate(bsyms):
-        if is_statement(bsym):
-            for name in made_names(bsym):
-                makers.setdefault(name, i)
+    for i, bsym in _statements_with(segments, names):
+        for name in names.intersection(made_names(bsym)):
+            makers.setdefault(name, i)
+    return makers
+
+
+def _made_in_backward(graph: Graph, backward: NDArray[np.bool_]) -> frozenset[str]:
+    """Return the name of the first output of each row in the backward."""
     offsets, made = graph.statements.outputs.offsets, graph.statements.outputs.items
-    rows = np.flatnonzero((graph.statements.parent < 0) & (np.diff(offsets) > 0))
-    names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
-    at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
-    readers: dict[str, list[int]] = {}
-    for row, i in at.items():
-        # Exclude `get_grad`, because it does not read its argument. The argument only identifies the value whose
-        # gradient `get_grad` returns.
-        if backward[row] and bsyms[i].sym.id is not prims.PrimIDs.GET_GRAD:
-            for name in read_names(bsyms[i]):
-                readers.setdefault(name, []).append(i)
-    return at, readers
+    rows = np.flatnonzero(backward & (graph.statements.parent < 0) & (np.diff(offsets) > 0))
+    return frozenset([graph.values.name[value] for value in made[offsets[rows]].tolist()])
+
+
+def _backward_readers(segments: Sequence[Segment], names: frozenset[str], made_in_backward: frozenset[str]) -> set[int]:
+    """Return the indices of the statements of the backward that read one of `names`."""
+    # Exclude `get_grad`, because it does not read its argument. The argument only identifies the value whose gradient
+    # `get_grad` returns.
+    made = {
+        i: made_in_backward.intersection(made_names(bsym))
+        for i, bsym in _statements_with(segments, names)
+        if bsym.sym.id is not prims.PrimIDs.GET_GRAD and not names.isdisjoint(read_names(bsym))
+    }
+    makers = _makers(segments, frozenset().union(*made.values()))
+    return {i for i, found in made.items() if any(makers[name] == i for name in found)}
 
 
 def _names_and_ids(swap: Mapping[Variable, Proxy]) -> tuple[Hashable, ...]:
