@@ -29,11 +29,14 @@ from workbench.compiler.interop.thunder_api import (
     _transform_for_operator_executor_execution,
     dead_code,
     from_trace,
+    last_backward_traces,
+    last_traces,
     split_into_forward_and_backward,
     utils,
 )
 from workbench.compiler.pipeline import compilation
-from workbench.compiler.trace.bsym_memo import PLANS, PlanMemo, Structure, ids, names_in, structure_of
+from workbench.compiler.trace.bsym_memo import PLANS, PlanMemo, Structure, ids, made_names, names_in, structure_of
+from workbench.compiler.trace.stable_ids import is_statement
 from workbench.core.graph import Graph
 from workbench.errors import ChoiceError
 
@@ -430,3 +433,23 @@ def test_a_cached_region_has_the_inputs_and_outputs_of_thunders_region(
     for _ in range(3):
         outcome(functools.partial(bench.plan_under, random_choices(bench, draw)))
     assert len(held) > first > 0
+
+
+def looked_up(x: torch.Tensor, weight: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    rows = torch.nn.functional.embedding(tokens, weight).reshape(-1, 4)
+    return torch.nn.functional.dropout(rows @ x, 0.5).reshape(-1).sum()
+
+
+def test_a_run_gives_values_the_names_that_they_have_in_the_plan() -> None:
+    inputs = (
+        torch.randn(4, 3, requires_grad=True),
+        torch.randn(5, 4, requires_grad=True),
+        torch.tensor([[0, 1], [3, 4]]),
+    )
+    bench = workbench.open(looked_up, *inputs, device="cpu", executor="torch")
+    jitted: Any = bench.config.jit(looked_up)
+    jitted(*inputs).backward()
+    traces = last_traces(jitted)[-1], last_backward_traces(jitted)[-1]
+    run = {name for trace in traces for bsym in trace.bound_symbols if is_statement(bsym) for name in made_names(bsym)}
+    graph = bench.plan.graph
+    assert run == {graph.values.name[value] for value in graph.statements.outputs.items.tolist()}
