@@ -28,7 +28,7 @@ from workbench.ui.controls import inspector
 from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
 from workbench.ui.controls.export import Exporter
-from workbench.ui.controls.figure_strip import PreviousRun, Strip, figures, figures_while_planning
+from workbench.ui.controls.figure_strip import OPENS, PreviousRun, Strip, figures, figures_while_planning
 from workbench.ui.controls.help import Help
 from workbench.ui.controls.messages import (
     NO_TAB,
@@ -119,7 +119,7 @@ class App:
             self._on_message, tab_asked=tab, file=choices_file(bench.program), app_name=app_name(bench.program)
         )
         self.exporter = Exporter(bench, self.controls, act=self._act, say=self._say)
-        self.strip = Strip()
+        self.strip = Strip(self._on_message)
         self.graph = GraphView(
             on_turn=lambda sites: self.choosing.turn(sites),
             on_undo=lambda: self.choosing.go(back=True),
@@ -498,7 +498,7 @@ class App:
         )
         if self.choosing.pending:
             shown = figures_while_planning(shown, self.bench.plan, self.choosing.estimate(), against)
-        self.strip.content = {"figures": shown}
+        self.strip.content = {"figures": [{**one, "opens": OPENS.get(one["key"], "")} for one in shown]}
 
     @property
     def _step_s(self) -> Callable[[Plan], float] | None:

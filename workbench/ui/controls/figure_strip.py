@@ -27,8 +27,23 @@ _DIGITS = 9
 """Decimals to which simulated seconds are compared. Differences below 1 ns come from the order of summation."""
 
 
+OPENS = {
+    "peak": "Fit",
+    "saved": "Single choices",
+    "fusions": "Fusions",
+    "compile": "Compile",
+    "step": "Timeline",
+    "overlap": "Timeline",
+    "accuracy": "Runs",
+}
+"""The tab that a click on a figure opens, by the figure's key."""
+
+
 class Strip(Panel):
-    """The figures above the graph. The only key of `content` is ``figures``, from the function `figures`."""
+    """The figures above the graph. The only key of `content` is ``figures``, from the function `figures`.
+
+    In the app, a figure also has ``opens``, from `OPENS`.
+    """
 
     _esm = esm("figure_strip")
 

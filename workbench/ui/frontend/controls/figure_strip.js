@@ -2,8 +2,9 @@
 // measured, of an earlier plan), its change, and the figure that belongs beside it. A tile shows its further figures as
 // far as they fit, and all of them while it is under the pointer or has the focus.
 // While a plan is made, the figures of the previous plan are grey.
+// A click on a tile opens the tab that explains or changes the figure (`OPENS` in `figure_strip.py`).
 
-import { follow, h, panel } from "../dom.js";
+import { fold, follow, h, panel } from "../dom.js";
 
 /** Forms of a tile, the first that fits is taken. `short`: the title's first word; `below`: the kind of the first figure
  *  stands below the title; `plain`: without the change. */
@@ -24,12 +25,25 @@ function render({ model, el }) {
       value.delta && [" ", h("span", { class: `wb-delta wb-${value.delta_tone}` }, value.delta)],
       note(tip), note(value.delta_tip));
   };
+  const open = async (/** @type {string} */ name) => {
+    model.send({ type: "place", name });
+    fold(el, "y", false);
+    const app = el.closest(".wb-app");
+    app?.querySelector(".wb-places")?.scrollIntoView({ block: "nearest" });
+    if (name !== "Fit") return;
+    // The field is in sight after Python's answer. With the focus in it, the user can type a peak.
+    for (let tries = 0; tries < 100; tries++) {
+      const field = /** @type {HTMLInputElement | null} */ (app?.querySelector(".wb-peak input"));
+      if (field?.checkVisibility({ visibilityProperty: true })) { field.focus({ preventScroll: true }); field.select(); return; }
+      await new Promise((next) => setTimeout(next, 20));
+    }
+  };
   /** Return a title in two parts, of which a narrow tile shows only the first word. */
   const named = (title) => { const [, word, rest] = /^(\w+)(.*)$/.exec(title); return [word, h("span", { class: "wb-rest" }, rest)]; };
-  const tile = ({ key, title, older, values: [first, ...others] }) => h("div",
-    { class: `wb-figure${older ? " wb-older" : ""}`, "data-figure": key, role: "group", tabindex: "0", "aria-label": title },
+  const tile = ({ key, title, older, opens, values: [first, ...others] }) => h("div",
+    { class: `wb-figure${older ? " wb-older" : ""}${opens ? " wb-opens" : ""}`, "data-figure": key, role: "group", tabindex: opens ? null : "0", "aria-label": title, onclick: () => { if (opens && !getSelection()?.toString()) void open(opens); } },
     h("div", { class: "wb-figure-box" },
-      h("div", { class: "wb-figure-title" }, named(title), " ", h("span", { class: "wb-kind" }, first.kind)),
+      h("div", { class: "wb-figure-title" }, opens ? h("button", { class: "wb-figure-name", title: `Open ${opens}`, "aria-label": `${title}: open ${opens}` }, named(title)) : named(title), " ", h("span", { class: "wb-kind" }, first.kind)),
       h("div", { class: "wb-figure-values" }, line(first, "", first.tip),
         others.map((value, at) => line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
 
@@ -52,9 +66,10 @@ function render({ model, el }) {
   const sizes = new ResizeObserver(fit);
   sizes.observe(el);
   const stop = follow(model, ["content"], () => {
-    const focused = Array.from(el.children).indexOf(/** @type {Element} */ (document.activeElement));
+    const focused = Array.from(el.children).findIndex((one) => one.contains(document.activeElement));
     el.replaceChildren(...(model.get("content").figures ?? []).map(tile));
-    if (focused >= 0) /** @type {HTMLElement | undefined} */ (el.children[focused])?.focus({ preventScroll: true });
+    const again = el.children[focused];
+    if (again) /** @type {HTMLElement} */ (again.querySelector(".wb-figure-name") ?? again).focus({ preventScroll: true });
     fit();
   });
   return () => { sizes.disconnect(); stop(); };
