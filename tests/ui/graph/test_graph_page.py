@@ -530,6 +530,18 @@ def test_search_requests_the_index_and_then_the_unfolding_of_a_match(mount):
     assert page.evaluate("messages.at(-1)") == {"type": "unveil", "id": "t:t900"}
 
 
+def test_enter_before_the_index_comes_shows_the_match_when_it_comes(mount):
+    page = mount(4)
+    page.locator("canvas").first.focus()
+    page.keyboard.press("/")
+    page.keyboard.type("layers.3")
+    page.keyboard.press("Enter")
+    rows = {"id": ["t:t900"], "name": [0], "full": [0], "values": ["t900"], "origin": [0]}
+    index = {"type": "index", "strings": ["mul"], "origins": [["layers.3.mlp", "llama.py:12", "mul"]], "rows": rows}
+    page.evaluate("index => emit('msg:custom', index)", index)
+    assert page.evaluate("messages.at(-1)") == {"type": "unveil", "id": "t:t900"}
+
+
 def test_another_plan_moves_neither_the_graph_nor_the_current_match(mount):
     page = mount(4, unfolded=("layers",))
     rows = {"id": ["t:t900", "t:t901"], "name": [0, 0], "full": [0, 0], "values": ["t900", "t901"], "origin": [0, 0]}

@@ -547,8 +547,10 @@ class View {
     this.index = index;
     if (!this.search.value.trim() || !this.places.scene || this.coming) return;
     this.find();
-    if (this.typed && !this.walked) this.showFirst();
+    if (this.enteredEarly) this.walk(this.enteredEarly);
+    else if (this.typed && !this.walked) this.showFirst();
     this.typed = false;
+    this.enteredEarly = 0;
   }
 
   /** Search again, for example after a new plan or a fold. The current entry stays current if it still matches. */
@@ -577,6 +579,7 @@ class View {
     this.setHover(null);
     this.walked = false;
     this.typed = true;
+    this.enteredEarly = 0;
     this.askIndex();
     this.find();
     this.showFirst();
@@ -588,7 +591,11 @@ class View {
   /** Select the next or the previous match. The first step forward selects the current match. */
   walk(by) {
     const { hits } = this, place = hits.findIndex(({ id }) => id === this.current);
-    if (place < 0) return;
+    if (place < 0) {
+      // The user was faster than the index: go on when it comes.
+      this.enteredEarly = this.indexAsked && !this.index ? by : 0;
+      return;
+    }
     if (this.walked || by < 0) this.current = hits[(place + by + hits.length) % hits.length].id;
     this.walked = true;
     this.setHover(null);
