@@ -349,7 +349,7 @@ def test_a_choice_that_raises_the_peak_says_what_is_alive_there_instead():
     assert held
     app._on_message({"type": "scope", "scope": "one"})
     told = content_of(app, raises, "recompute", "why")["why"]
-    assert told.startswith(f"Alive at the peak now, and not before: {held[0].name} {human_bytes(held[0].bytes)}")
+    assert told.startswith(f"Held at the peak now, and not before: {held[0].name} {human_bytes(held[0].bytes)}")
     choose(app, raises, "recompute")
     assert told in app.controls.content["message"]["text"]
     app.close()

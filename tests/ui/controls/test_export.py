@@ -253,6 +253,15 @@ def test_a_request_is_answered_if_choices_change_meanwhile(app, bench, monkeypat
 
 
 @pytest.mark.slow
+def test_the_memory_tab_shows_the_peak_of_plain_torch_compile_on_request(app, bench):
+    assert app.alive.content["plain"] is None
+    app._on_message({"type": "plain_peak"})
+    until(lambda: bool(app.alive.content["plain"]))
+    peak = human_bytes(bench.torch_prediction(stock=True).peak_bytes)
+    assert app.alive.content["plain"] == f"Plain torch.compile without choices: {peak}, predicted"
+
+
+@pytest.mark.slow
 def test_a_fit_for_torch_compile_is_shown_and_written(app, bench, tmp_path):
     limit = f"{bench.torch_prediction().peak_bytes} B"
     path = tmp_path / "net_choices.py"

@@ -10,10 +10,12 @@ import pytest
 import workbench as wb
 from tests.needs import needs_nvfuser
 from tests.ui.apps import look, settled, until
+from workbench.bench import PlanDiff
 from workbench.compiler import api
 from workbench.errors import ChoiceError
 from workbench.summary import human_bytes
 from workbench.ui.app.app import App
+from workbench.ui.controls.messages import words_of_change
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +190,16 @@ def test_a_choice_ranked_by_a_plan_has_a_preview():
     app.preview.learn(app.bench.plan, choices, app.bench.worth().exact(choices), "a test")
     assert app.preview.content == {}
     app.close()
+
+
+def test_a_change_names_the_other_sites_that_changed():
+    layers = [f"layers.{number}.attention" for number in range(3)]
+    changed = (*(f"saved:{layer}/softmax" for layer in layers), "saved:norm/mul", "order.forward")
+    diff = PlanDiff(
+        **dict.fromkeys(("peak_bytes", "saved_bytes", "saved_tensors", "flops", "fusions"), 0),
+        counts={},
+        changed=changed,
+    )
+    told = words_of_change("attention/softmax", "recompute", ["saved:layers.0.attention/softmax"], "", diff, "H100")
+    others = "layers.*.attention/softmax × 2, norm/mul, …"
+    assert told == f"attention/softmax set to recompute: 4 other sites changed too ({others})."

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 LONG = (
     "layers.1.mlp.gate/linear in 30 layers set to recompute: "
-    + "predicted peak −171 KiB, 30 other sites changed too. " * 4
+    + "predicted peak −171 KiB, 30 other sites changed too (mlp/silu × 30). " * 4
 )
 MESSAGE = {"text": LONG, "bad": False}
 REASON = "Failed: The worker was killed by SIGKILL, by hand or by the system when memory ran out"

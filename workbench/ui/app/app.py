@@ -21,6 +21,7 @@ from workbench.runs.measure import statement_times
 from workbench.runs.measure.measured_rates import MACHINE_NAMES
 from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
 from workbench.runs.process.request import RunOptions
+from workbench.summary import human_bytes
 from workbench.ui.app.places import Places, Tab, find
 from workbench.ui.app.selection import Selection
 from workbench.ui.app.shown_runs import ShownRuns
@@ -245,6 +246,7 @@ class App:
                 message["path"], message["target"], message["asked"], message.get("peak", "")
             ),
             "run_torch": lambda: self.exporter.run(message.get("peak", "")),
+            "plain_peak": self._predict_plain,
             "dismiss": lambda: self._say(None),
             "place": lambda: self._act(lambda: self.places.open(message["name"])),
             "no_tab": lambda: self._say(NO_TAB),
@@ -315,6 +317,9 @@ class App:
                 self.controls.update(busy="", **({"message": None} if over else {}))
 
         threading.Thread(target=run, name=f"workbench-{busy}", daemon=True).start()
+
+    _plain_bytes: int | None = None
+    """Predicted peak of plain `torch.compile` without choices; None until the user asks for it."""
 
     _busy = ""
     """Name of the task in the background; empty when idle."""
@@ -576,7 +581,26 @@ class App:
         )
         measured = measured_content(self._runs.peak, self._runs.nodes_of(self._runs.peak, self.graph.own_ids))
         predicted = predicted_content(self.bench.plan, self.graph.own_ids(), self.bench.plan.reserved)
-        self.alive.content = {"predicted": predicted, "measured": measured}
+        self.alive.content = {"predicted": predicted, "measured": measured, "plain": self._plain_peak()}
+
+    def _plain_peak(self) -> str | None:
+        """Return words for the predicted peak of plain `torch.compile`, as `Alive` shows them."""
+        program = self.bench.program
+        if self._plain_bytes is None:
+            return None if program.device != "planned" and self.bench.ranks == 1 else ""
+        return f"Plain torch.compile without choices: {human_bytes(self._plain_bytes)}, predicted"
+
+    def _predict_plain(self) -> None:
+        # This takes seconds or minutes. The app must answer clicks meanwhile, also those that take long.
+        self._say("Predicting the peak of torch.compile…")
+
+        def predict() -> None:
+            self._plain_bytes = self._act(self.exporter.plain_peak_bytes)
+            if self._plain_bytes is not None:
+                self._say(None)
+                self._show_memory()
+
+        self.controls.in_thread("plain-peak", predict)
 
     def _show_trace(self) -> None:
         plan, shown = self.bench.plan, self.graph.shown

@@ -153,7 +153,7 @@ class ChoiceQueue:
         bench = self._bench
         of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {*CROSSING}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
-        told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
+        told = words_of_change(named.label, named.option, choices, named.peers, diff, bench.machine.name, why)
         if diff.peak_bytes > 0:
             told = f"{told} {words_of_held(newly_held(before, bench.plan))}".strip()
         return f"{told} {self._describe_split(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told

@@ -134,6 +134,11 @@ class Exporter:
 
         self._controls.in_thread("export-run", run)
 
+    def plain_peak_bytes(self) -> int:
+        """Predict the peak of plain `torch.compile` without choices."""
+        with self._tracing:
+            return self._bench.torch_prediction(stock=True).peak_bytes
+
     def _write(self, path: str, target: str, peak: str = "") -> None:
         bench, module, named = self._bench, Path(path).stem, self._bench.program.name_in_script
         writers: dict[str, Callable[[], Path]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from workbench.core.config import is_config, load
 from workbench.core.graph import ValueFlag
 from workbench.errors import ChoiceError, ConfigError, one_line
 from workbench.summary import count_name, human_bytes, human_change, human_seconds, human_shape, text_summary
+from workbench.ui.graph.counterparts import counterpart_key
 from workbench.ui.graph.node_names import short_label
 from workbench.version import __version__
 
@@ -76,6 +77,7 @@ def module_file(program: Program, ending: str) -> str:
 _SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _MOST_INPUTS = 3
 _MOST_HELD = 3
+_MOST_PLACES = 2
 _COUNTS = {"blocks", "channels", "chunks", "experts", "heads", "layers", "parameters", "ranks", "rows", "steps"}
 """Settings that count things. Other names may end with an s, such as ``bias``."""
 
@@ -190,13 +192,16 @@ def words_of_search(search: Search) -> str:
 
 
 def words_of_change(
-    label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str, why: str = ""
+    label: str, option: str, chosen: Collection[str], peers: str, diff: PlanDiff, machine: str, why: str = ""
 ) -> str:
-    """Describe the effect of a choice in one line. If `option` is empty, `label` describes choices of many kinds."""
-    where = f"{label} in {count} {peers}" if count > 1 else label
+    """Describe the effect of choices at the sites `chosen` in one line.
+
+    If `option` is empty, `label` describes choices of many kinds.
+    """
+    where = f"{label} in {len(chosen)} {peers}" if len(chosen) > 1 else label
     made = f"{where} set to {option}" if option else f"{label} made"
     stays = f" {why}" if why and not diff.peak_bytes else ""
-    return f"{made}: {_changes(count, diff, machine)}.{stays}"
+    return f"{made}: {_changes(chosen, diff, machine)}.{stays}"
 
 
 def words_of_held(held: Sequence[AliveValue]) -> str:
@@ -206,17 +211,17 @@ def words_of_held(held: Sequence[AliveValue]) -> str:
     named = [f"{one.name} {human_bytes(one.bytes)}{f' ({one.source})' * bool(one.source)}" for one in held[:_MOST_HELD]]
     rest = held[_MOST_HELD:]
     more = f" and {len(rest)} more, {human_bytes(sum(one.bytes for one in rest))}" if rest else ""
-    return f"Alive at the peak now, and not before: {', '.join(named)}{more}."
+    return f"Held at the peak now, and not before: {', '.join(named)}{more}."
 
 
 def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:
     """Describe the effect of an undo or redo in one line."""
     if len(sites) == 1:
-        return f"{word}: {words_of_change(short_label(sites[0]), sites[0].choice, 1, '', diff, machine)}"
-    return f"{word} {len(sites)} choices: {_changes(len(sites), diff, machine)}."
+        return f"{word}: {words_of_change(short_label(sites[0]), sites[0].choice, [sites[0].id], '', diff, machine)}"
+    return f"{word} {len(sites)} choices: {_changes([site.id for site in sites], diff, machine)}."
 
 
-def _changes(count: int, diff: PlanDiff, machine: str) -> str:
+def _changes(chosen: Collection[str], diff: PlanDiff, machine: str) -> str:
     changes = [
         f"{name} {human_bytes(change, signed=True)}"
         for name, change in (("predicted peak", diff.peak_bytes), ("saved", diff.saved_bytes))
@@ -239,7 +244,14 @@ def _changes(count: int, diff: PlanDiff, machine: str) -> str:
         ]
         if simulated:
             changes.append(f"simulated on {machine} {' and '.join(simulated)}")
-    others = len(diff.changed) - count
-    if others > 0:
-        changes.append(f"{others} other site{'s' * (others != 1)} changed too")
+    others = [id for id in diff.changed if id not in chosen]
+    if others:
+        changes.append(f"{len(others)} other site{'s' * (len(others) != 1)} changed too ({_places(others)})")
     return ", ".join(changes) if changes else "no figure changes"
+
+
+def _places(ids: Sequence[str]) -> str:
+    """Name the sites, the most frequent places first. Sites at the same place of several layers are named once."""
+    counts = Counter((counterpart_key(id) or id).partition(":")[2] or id for id in ids).most_common()
+    named = [f"{place} × {count}" if count > 1 else place for place, count in counts[:_MOST_PLACES]]
+    return ", ".join([*named, *(["…"] if len(counts) > _MOST_PLACES else [])])

@@ -25,9 +25,10 @@ _NOT_IN_NAMES = re.compile("[^0-9A-Za-z]")
 
 
 class Alive(Panel):
-    """Lists of values, largest first. The keys of `content` are ``predicted measured``.
+    """Lists of values, largest first. The keys of `content` are ``predicted measured plain``.
 
-    ``measured`` is None before a run.
+    ``measured`` is None before a run. ``plain`` says the peak of plain `torch.compile`; it is empty if there is no such
+    peak, and None if it is not known yet.
     """
 
     _esm = esm("peak_table")
