@@ -12,9 +12,9 @@ FUSION = (
 TABS: dict[str, tuple[str, ...]] = {
     "Curve and peak": (
         "Memory over the statements of a step, forward then backward: predicted and, after a run, measured. The list on"
-        " the right has the values that are alive at the peak.",
+        " the right has the values that memory holds at the peak.",
         "Click the curve, or a value of the list, to go to its statement in the graph. A choice lowers the peak only "
-        "if it concerns values that are alive at the peak.",
+        "if it concerns values that memory holds at the peak.",
     ),
     "Single choices": (
         "Every further choice, ranked by its predicted effect on the whole plan: peak, saved bytes and step time.",
