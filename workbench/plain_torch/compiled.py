@@ -23,15 +23,14 @@ _OFFLOADING = "enable_activation_offloading"
 
 
 def compile(
-    model: Any, *, choices: Any = CHOICES, budget: float | None = BUDGET, backend: str = "inductor", **options: Any
+    model: Any, *, choices: Any = CHOICES, budget: Any = BUDGET, backend: str = "inductor", **options: Any
 ) -> Any:
-    """Return ``torch.compile(model, **options)`` with choices. The backend is ``inductor`` or ``aot_eager``.
-
-    The budget is PyTorch's `activation_memory_budget` for tensors without a choice; by default, PyTorch's setting.
-    """
+    """Return ``torch.compile(model, **options)`` with choices, and with PyTorch's budget for all other tensors."""
+    if hasattr(model, "_orig_mod"):
+        raise ValueError("the model is compiled already, so choices find nothing in it: give model._orig_mod")
     if backend not in ("inductor", "aot_eager"):
         raise ValueError(f"backend {backend!r} cannot follow choices; legal: 'inductor', 'aot_eager'")
-    if budget is not None and not 0 <= budget <= 1:
+    if budget is not None and not (isinstance(budget, int | float) and 0 <= budget <= 1):
         raise ValueError(f"budget {budget!r} is not legal; legal: a number from 0 to 1, or None for PyTorch's setting")
     settings = options.pop("mode", None), options.pop("options", None), options.get("dynamic")
     if settings[0] and settings[1]:
@@ -50,7 +49,7 @@ def compile(
     compiled: Any = torch.compile(model, backend=compile_graph, **options)
     if isinstance(model, torch.nn.Module):
         return compiled.register_forward_hook(lambda *_: ops.end_call()) and compiled
-    return functools.wraps(model)(lambda *args, **kwargs: (compiled(*args, **kwargs), ops.end_call())[0])  # type: ignore[func-returns-value]
+    return functools.wraps(model)(lambda *args, **kwargs: ops.end_call(compiled(*args, **kwargs)))
 
 
 def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node, Key]:

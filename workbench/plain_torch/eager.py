@@ -24,7 +24,6 @@ def checkpoint(model: Any, *, choices: Any = CHOICES) -> Any:
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
     before = vars(model).get("forward")  # the instance's own forward, such as a wrapper by another library
 
-    # Make `run` a method, so that a deep copy of the module runs its own forward.
     @functools.wraps(model.forward)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         forward = before or functools.partial(type(self).forward, self)
@@ -33,22 +32,19 @@ def checkpoint(model: Any, *, choices: Any = CHOICES) -> Any:
         hooks, eager, here = torch.nn.modules.module, _Eager(ops), threading.get_ident()
         ops.paths = {id(module): path for path, module in self.named_modules()}
 
-        def push(module: Any, _: Any) -> None:
+        def track(module: Any, _: Any, *out: Any) -> None:
             if threading.get_ident() == here:  # the hooks are global: other threads run modules, too
-                eager.stack.append(id(module))
+                eager.stack[-1:] = [] if out else [*eager.stack[-1:], id(module)]
 
-        def pop(*_: Any) -> None:
-            if threading.get_ident() == here:
-                del eager.stack[-1:]
-
-        enter = hooks.register_module_forward_pre_hook(push)
-        leave = hooks.register_module_forward_hook(pop, always_call=True)
+        enter = hooks.register_module_forward_pre_hook(track)
+        leave = hooks.register_module_forward_hook(track, always_call=True)
         with enter, leave, torch.autograd.graph.saved_tensors_hooks(eager.pack, _Held.read), eager:
             out = forward(*args, **kwargs)
-        ops.end_call()
-        return out
+        return ops.end_call(out)
 
-    model.forward = types.MethodType(run, model)
+    if getattr(before, "__code__", None) is run.__code__:  # type: ignore[attr-defined]
+        raise ValueError("checkpoint has changed this module already: give it all choices at once")
+    model.forward = types.MethodType(run, model)  # a method, so that a deep copy of the module runs its own forward
     return model
 
 
@@ -67,8 +63,7 @@ class _Again:
         if out is None:
             if any(isinstance(x, _Held) and x.is_stale() for x in self.inputs):
                 raise RuntimeError(f"choice {self.key}: a later write changed the operator's input: choose 'save'")
-            flat = [x.read() if isinstance(x, _Held) else x for x in self.inputs]
-            args, kwargs = tree_unflatten(flat, self.spec)
+            args, kwargs = tree_unflatten([x.read() if isinstance(x, _Held) else x for x in self.inputs], self.spec)
             with torch.no_grad(), torch.autocast(*self.cast):
                 out = self.function(*args, **kwargs)
         # Keep the output until its last reader has read it. A second backward counts the readers again.
@@ -126,15 +121,12 @@ class _Eager(TorchFunctionMode):
         if self.ops.choices.get(key) != "recompute":
             return function(*args, **(kwargs or {}))
         flat = tree_flatten((args, kwargs))[0]
-        before = _seeds(flat)
-        given = {x: x._version for x in flat if isinstance(x, torch.Tensor)}
+        before, given = _seeds(flat), {x: x._version for x in flat if isinstance(x, torch.Tensor)}
         out = function(*args, **(kwargs or {}))
         if before != _seeds(flat):
             self.ops.tell(key, "PyTorch draws random numbers here")
-        elif key[1] in ("batch_norm", "instance_norm"):
-            self.ops.tell(key, "the operator also writes running statistics")
-        elif any(x._version != version for x, version in given.items()):
-            self.ops.tell(key, "the operator writes in place")
+        elif key[1] in ("batch_norm", "instance_norm") or any(x._version != given[x] for x in given):
+            self.ops.tell(key, "the operator writes in place, or writes running statistics")
         elif not isinstance(out, torch.Tensor) or any(x.layout != torch.strided for x in (out, *given)):
             self.ops.tell(key, "the operator reads or returns something else than one dense tensor")
         elif StorageWeakRef(out.untyped_storage()) in {StorageWeakRef(x.untyped_storage()) for x in given}:

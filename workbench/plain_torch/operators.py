@@ -26,8 +26,11 @@ class Operators:
         modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
         self.paths, self.choices = {id(module): path for path, module in modules}, dict(choices)
         self.found, self.known, self.told, self.frames = set[Key](), set[Key](), set[Any](), dict[str, int]()
-        for key in [key for key, option in self.choices.items() if option not in ("save", "recompute", "offload")]:
-            raise ValueError(f"choice {key}: there is no option {self.choices[key]!r}; legal: save, recompute, offload")
+        for key, option in dict[Any, str](self.choices).items():
+            if not isinstance(key, tuple) or [type(part) for part in key] != [str, str, int]:
+                raise ValueError(f"{key!r} is no key; legal: (module path, operator, ordinal), as ('mlp', 'mul', 0)")
+            if option not in ("save", "recompute", "offload"):
+                raise ValueError(f"choice {key}: there is no option {option!r}; legal: save, recompute, offload")
 
     def key(self, ids: Iterable[int], target: Any, counts: Counter[tuple[str, str]]) -> Key:
         """Return the key of the next operator. `ids` are the ids of its modules, the innermost last."""
@@ -45,10 +48,13 @@ class Operators:
             self.told.add((key, reason))
             warnings.warn(f"choice {key}: {self.choices[key]!r} is not applied: {reason}", stacklevel=2)
 
-    def end_call(self) -> None:
-        """Warn about each choice whose operator was not found."""
+    def end_call(self, out: Any = None) -> Any:
+        """Warn about each choice whose operator was not found; if none was found, warn once. Return `out`."""
         missing = self.choices.keys() - self.found - {key for key, _ in self.told}
-        texts = [str(key) for key in sorted(self.known)] if missing else []
-        for key in sorted(missing):
-            near = difflib.get_close_matches(str(key), texts, 1, 0) or ["none, because none was found"]
-            self.tell(key, f"this call has no such operator; the nearest is {near[0]}")
+        others = len(missing) - 1 if missing == self.choices.keys() else 0
+        more = f"; nor for the other {others}: are they for another model, or the function around it?" if others else ""
+        for key in sorted(missing)[: 1 if others else None]:
+            near = *difflib.get_close_matches(str(key), map(str, sorted(self.known)), 1, 0), "none: none was found"
+            self.tell(key, f"this call has no such operator; the nearest is {near[0]}{more}")
+        self.told |= {(key, more) for key in missing}
+        return out
