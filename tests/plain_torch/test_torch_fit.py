@@ -1,6 +1,7 @@
 """A fit for plain `torch.compile` meets its limit, as measured, and a lower limit never gives a shorter step."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import workbench as wb
 from tests.cli.schemas import held
 from workbench import cli
 from workbench.analysis.cost.machines import H100
+from workbench.compiler.driver import inductor_memory
 from workbench.errors import ChoiceError, PlanError
 from workbench.runs.measure import accuracy, memory_meter
 
@@ -98,6 +100,84 @@ def test_a_limit_that_is_too_low_names_the_least_peak(bench: wb.Workbench) -> No
         bench.torch_fit(1000, machine=H100)
     with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero"):
         bench.torch_fit("much")
+
+
+def test_the_error_names_the_largest_tensors_at_the_peak() -> None:
+    torch.manual_seed(0)
+    head, x = torch.nn.Linear(16, 4096), torch.randn(64, 16)
+
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(head(x), torch.zeros(64, dtype=torch.long))
+
+    opened = wb.open(loss_of, x, device="cpu")
+    with pytest.raises(
+        PlanError, match=r"largest tensors at this peak are [12] x float32 \[64, 4096\] \(1\.00 MiB each\)"
+    ):
+        opened.torch_fit("10%", machine=H100)
+
+
+class _StopError(Exception):
+    """Stands for a user who cancels."""
+
+
+def small() -> wb.Workbench:
+    torch.manual_seed(0)
+    head, x = torch.nn.Linear(16, 64), torch.randn(256, 16)
+
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = F.gelu(head(x)).square().mean()
+        return loss
+
+    return wb.open(loss_of, x, device="cpu")
+
+
+def test_a_fit_can_be_interrupted_and_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = made()
+    bench = wb.open(model, x, device="cpu")
+
+    def lines_until(last: str) -> list[str]:
+        lines = list[str]()
+
+        def go_on(line: str) -> None:
+            lines.append(line.partition(" of at most ")[0])
+            if lines[-1] == last:
+                raise _StopError
+
+        with pytest.raises(_StopError):
+            bench.torch_fit("80%", machine=H100, go_on=go_on)
+        return lines
+
+    assert lines_until("predicting set 1") == ["predicting torch.compile without the fit", "predicting set 1"]
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(inductor_memory.InductorCode, "compile", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bench.torch_fit("80%", machine=H100)
+    assert lines_until("predicting set 2") == ["predicting set 1", "predicting set 2"]
+
+
+def test_two_threads_that_fit_at_once_get_one_result() -> None:
+    bench = small()
+    predicted, found = list[str](), list[str]()
+
+    def fit() -> None:
+        try:
+            bench.torch_fit(1000, machine=H100, go_on=predicted.append)
+        except PlanError as error:
+            found.append(str(error))
+
+    threads = [threading.Thread(target=fit) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert found[0] == found[1]
+    made_once = [line for line in predicted if line.startswith("predicting")]
+    assert len(made_once) == len(set(made_once))
 
 
 def test_a_program_with_a_constant_of_numpy_is_fitted() -> None:

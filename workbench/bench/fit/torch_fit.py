@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,15 +24,21 @@ from workbench.summary import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
-    from workbench.compiler.driver.torch_prediction import TorchPrediction
+    from workbench.compiler.driver.torch_joint import JointStep
+    from workbench.compiler.driver.torch_prediction import JointPrediction, TorchPrediction
     from workbench.plain_torch.operators import Key
     from workbench.runs.process.follow_run import Run
     from workbench.runs.process.request import RunOptions
 
 
+type GoOn = Callable[[str], None]
+"""Called with a line about the progress of a fit. An exception from it ends the fit."""
+
 _SAVED = "saved:"
 _PREDICTED = 8
 """Number of sets whose predictions are made, in addition to PyTorch's own sets."""
+_TOLD = 2
+"""Number of kinds of tensors that an error names, if no set is within the limit."""
 _ALIKE = 0.005
 """Two steps whose estimated times differ by at most this share count as equally long."""
 
@@ -144,6 +151,13 @@ class _Point:
     budget: float | None
     prediction: TorchPrediction
     step_s: float
+    at_peak: tuple[tuple[int, str], ...]
+    """Bytes and description of each tensor that the step has allocated and holds at the peak, the largest first."""
+
+    def told_at_peak(self) -> str:
+        """Describe the largest tensors at the peak, equal ones together."""
+        largest = list(Counter(self.at_peak).items())[:_TOLD]
+        return ", ".join(f"{number} x {what} ({human_bytes(size)} each)" for (size, what), number in largest)
 
 
 class TorchFitter:
@@ -154,31 +168,44 @@ class TorchFitter:
     that has a higher peak than another one, but no shorter step, is left out. So a lower limit never gives a smaller
     `added_s`, and no budget of PyTorch has both a lower predicted peak and a shorter estimated step.
 
+    One thread fits at a time. If a fit is interrupted, the next one uses the predictions that were made.
+
     Parameters
     ----------
     bench : Workbench
     machine : Machine
         Its rates give the times.
-    go_on : callable, optional
-        Called before each prediction after the first, and during the search for sets. An exception from it ends the
-        search.
 
     Raises
     ------
     PlanError
-        As in `Workbench.torch_prediction`.
+        As in `Workbench.torch_choices`.
     """
 
-    def __init__(self, bench: Workbench, machine: Machine, go_on: Callable[[], None] = lambda: None) -> None:
-        from workbench.compiler.driver.torch_prediction import predict_and_read
-
-        self._bench, self._machine, self._go_on = bench, machine, go_on
+    def __init__(self, bench: Workbench, machine: Machine) -> None:
+        self._bench, self._machine = bench, machine
         found = bench.torch_choices()
         self._made, self._pinned, self._left_out = dict(bench.choices), found.choices, found.left_out
-        first = predict_and_read(bench._captured, self._pinned, machine=machine)
-        assert first.step is not None
-        self._step, self._budgets = first.step, first.budgets
-        self._before = _Point(dict(self._pinned), None, first.prediction, first.memory.seconds(machine))
+        self._known: dict[tuple[frozenset[tuple[Key, str]], float | None], _Point] = {}
+        self._go_on: GoOn = lambda _: None
+        self._one_at_a_time = threading.RLock()
+
+    @functools.cached_property
+    def _first(self) -> JointPrediction:
+        from workbench.compiler.driver.torch_prediction import predict_and_read
+
+        self._go_on("predicting torch.compile without the fit")
+        return predict_and_read(self._bench._captured, self._pinned, machine=self._machine)
+
+    @property
+    def _step(self) -> JointStep:
+        assert self._first.step is not None
+        return self._first.step
+
+    @functools.cached_property
+    def _before(self) -> _Point:
+        memory = self._first.memory
+        return _Point(dict(self._pinned), None, self._first.prediction, memory.seconds(self._machine), memory.at_peak)
 
     @property
     def before(self) -> TorchPrediction:
@@ -188,12 +215,18 @@ class TorchFitter:
     @functools.cached_property
     def points(self) -> list[_Point]:
         """The sets that a fit chooses from, by falling peak and rising time of a step."""
-        found = [self._before, *(self._point(self._pinned, budget) for budget in self._budgets), *self._own_points()]
+        budgets = self._first.budgets
+        found = [self._before, *(self._point(self._pinned, budget) for budget in budgets), *self._own_points()]
         kept: list[_Point] = []
         for point in sorted(found, key=lambda point: (point.prediction.peak_bytes, point.step_s)):
             if not kept or point.step_s * (1 + _ALIKE) < kept[-1].step_s:
                 kept.append(point)
         return kept[::-1]
+
+    @property
+    def least_peak_bytes(self) -> int:
+        """The lowest predicted peak of all sets: the lowest limit that a fit can meet."""
+        return self.points[-1].prediction.peak_bytes
 
     def _own_points(self) -> list[_Point]:
         """Predict sets with the least recompute time for their bytes; the peaks of neighbours are about as far apart.
@@ -202,8 +235,9 @@ class TorchFitter:
         """
         from workbench.compiler.driver.torch_prediction import FUSED_BUDGET
 
-        base_names = self._budgets.get(FUSED_BUDGET, self.before.saved)
+        base_names = self._first.budgets.get(FUSED_BUDGET, self.before.saved)
         base = self._step.saved_set(base_names)
+        go_on = functools.partial(self._go_on, "searching for sets of saved tensors")
         pinned = {name: self._pinned.get(key) for name, key in self._step.made_by.items()}
         values = [
             dataclasses.replace(
@@ -213,9 +247,7 @@ class TorchFitter:
             )
             for value in self._step.values
         ]
-        asked = [
-            {**self._step.choices(one, base), **self._pinned} for one in cheapest_sets(values, base.bytes, self._go_on)
-        ]
+        asked = [{**self._step.choices(one, base), **self._pinned} for one in cheapest_sets(values, base.bytes, go_on)]
         asked = [one for one, before in zip(asked, [None, *asked], strict=False) if one != before]
         points = {at: self._point(asked[at], FUSED_BUDGET) for at in {0, len(asked) - 1} if asked}
         while len(points) < min(_PREDICTED, len(asked)):
@@ -233,9 +265,13 @@ class TorchFitter:
     def _point(self, choices: Mapping[Key, str], budget: float | None) -> _Point:
         from workbench.compiler.driver.torch_prediction import predict_and_read
 
-        self._go_on()
-        found = predict_and_read(self._bench._captured, choices, budget=budget)
-        return _Point(dict(choices), budget, found.prediction, found.memory.seconds(self._machine))
+        key = frozenset(choices.items()), budget
+        if key not in self._known:
+            self._go_on(f"predicting set {len(self._known) + 1} of at most {len(self._first.budgets) + _PREDICTED}")
+            found = predict_and_read(self._bench._captured, choices, budget=budget)
+            seconds = found.memory.seconds(self._machine)
+            self._known[key] = _Point(dict(choices), budget, found.prediction, seconds, found.memory.at_peak)
+        return self._known[key]
 
     @functools.cached_property
     def _sites(self) -> dict[Key, str]:
@@ -245,23 +281,33 @@ class TorchFitter:
         keys, _ = torch_keys(self._bench._captured, [id.removeprefix(_SAVED) for id in ids if id.startswith(_SAVED)])
         return {key: _SAVED + place for place, key in keys.items()}
 
-    def fit(self, peak: int | str) -> TorchFit:
-        """Find choices for a limit: a size, or a share of the peak without the fit.
+    def fit(self, peak: int | str, go_on: GoOn = lambda _: None) -> TorchFit:
+        """Find choices for a limit: a size, or a share of the peak without the fit. See `Workbench.torch_fit`.
 
         Raises
         ------
         PlanError
-            If no set that was predicted is within the limit.
+            If the step cannot be predicted, or no set that was predicted is within the limit.
         """
+        with self._one_at_a_time:
+            self._go_on = go_on
+            try:
+                return self._fit(peak)
+            finally:
+                self._go_on = lambda _: None
+
+    def _fit(self, peak: int | str) -> TorchFit:
         limit_bytes = peak_bytes(peak, lambda: self.before.peak_bytes)
         made = self._before
         if self.before.peak_bytes > limit_bytes:
             within = [point for point in self.points if point.prediction.peak_bytes <= limit_bytes]
             if not within:
-                least_bytes = self.points[-1].prediction.peak_bytes
+                share = 100 * self.least_peak_bytes / self.before.peak_bytes
                 raise PlanError(
                     f"no choices for {self._bench.program.name} were found that lower the peak of torch.compile to "
-                    f"{human_bytes(limit_bytes)} or less; the lowest peak found is {human_bytes(least_bytes)}"
+                    f"{human_bytes(limit_bytes)} or less; the lowest peak found is {self.least_peak_bytes:,} bytes, "
+                    f"{share:.1f} % of the peak before the fit; besides parameters and inputs, the largest tensors "
+                    f"at this peak are {self.points[-1].told_at_peak()}"
                 )
             made = within[0]
         found = made.prediction

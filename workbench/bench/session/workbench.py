@@ -82,6 +82,7 @@ class Workbench:
         self._history = History(fitting)
         self._searches: dict[frozenset[tuple[str, str]], str] = {}
         self._torch_fitter: tuple[Machine, dict[str, str], TorchFitter] | None = None
+        self._making_fitter = threading.Lock()
         self._torch_predictions: dict[frozenset[tuple[Key, str]], TorchPrediction] = {}
 
     @property
@@ -868,12 +869,19 @@ class Workbench:
                 del self._torch_predictions[next(iter(self._torch_predictions))]
         return found
 
-    def torch_fit(self, peak: int | str, *, machine: str | Machine | None = None) -> TorchFit:
+    def torch_fit(
+        self,
+        peak: int | str,
+        *,
+        machine: str | Machine | None = None,
+        go_on: Callable[[str], None] = lambda _: None,
+    ) -> TorchFit:
         """Find choices for plain `torch.compile` with the least step time under a peak of `torch.compile` on the CPU.
 
         `fit` limits the peak of Thunder's plan. Here, `torch_prediction` predicts the peaks. The bench does not change:
         its choices that PyTorch can follow are part of the result, and the result is exported by itself. Results for
-        the same choices of the bench share their predictions.
+        the same choices of the bench share their predictions, also those that an interrupted fit has made. If another
+        thread fits, this method waits for it.
 
         Parameters
         ----------
@@ -881,6 +889,8 @@ class Workbench:
             Limit on peak memory, as in `fit`. A share such as ``'80%'`` is a share of the peak of `torch.compile`.
         machine : str or Machine, optional
             Machine model for the step time, as in `fit`.
+        go_on : callable, optional
+            Called before each prediction, with a line about the progress. An exception from it ends the fit.
 
         Raises
         ------
@@ -898,9 +908,11 @@ class Workbench:
         check_peak(peak)
         self.torch_choices()  # raises an error if PyTorch cannot follow the program
         rates, choices = of_device(self, machine), self.choices
-        if self._torch_fitter is None or self._torch_fitter[:2] != (rates, choices):
-            self._torch_fitter = rates, choices, TorchFitter(self, rates)
-        return self._torch_fitter[2].fit(peak)
+        with self._making_fitter:
+            if self._torch_fitter is None or self._torch_fitter[:2] != (rates, choices):
+                self._torch_fitter = rates, choices, TorchFitter(self, rates)
+            fitter = self._torch_fitter[2]
+        return fitter.fit(peak, go_on)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write plan, choices and figures as one ``.plan.json``, which JupyterLab shows without a kernel.

@@ -175,12 +175,15 @@ class StepMemory:
         For each kernel that Inductor generates: the bytes that it reads and writes, and its operations.
     flops : mapping of str to int
         Maps a data type to the floating point operations of all other operators, such as matmuls.
+    at_peak : tuple of tuple of int and str
+        Bytes and description of each tensor that the step has allocated and holds at the peak, the largest first.
     """
 
     peak_bytes: int
     saved: dict[str, int]
     kernels: tuple[tuple[int, int], ...]
     flops: Mapping[str, int]
+    at_peak: tuple[tuple[int, str], ...]
 
     def seconds(self, machine: Machine) -> float:
         """Estimate the time of the step by a machine's rates."""
@@ -205,7 +208,7 @@ def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
         for tensor in given:
             if isinstance(tensor, torch.Tensor):
                 memory.see(tensor)
-        before, memory.peak_bytes = memory.live_bytes, memory.live_bytes
+        before = memory.begin_step()
         with memory:
             outputs = list(forward_call(list(given)))
             saved = dict(zip(divided.returned[divided.outputs :], outputs[divided.outputs :], strict=True))
@@ -222,7 +225,9 @@ def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
             del gradients
             _accumulate(made, given)
     del of_loss, returned_to_caller
-    return StepMemory(memory.peak_bytes - before, saved_bytes, tuple(code.kernels), memory.flops_by_type)
+    return StepMemory(
+        memory.peak_bytes - before, saved_bytes, tuple(code.kernels), memory.flops_by_type, memory.at_peak()
+    )
 
 
 def _accumulate(gradients: list[Any], leaves: Sequence[Any]) -> None:
@@ -260,6 +265,30 @@ class _WrapperMemory(Allocations):
         super().__init__()
         self._inside: dict[Any, int | None] = {}
         self.flops_by_type = Counter[str]()
+        self._described: dict[int, str] = {}
+        self._given: frozenset[int] = frozenset()
+        self._live_at_peak: dict[int, tuple[int, str]] = {}
+
+    def begin_step(self) -> int:
+        """Count the peak from now on, and return the bytes that are alive now."""
+        self.peak_bytes, self._given = self.live_bytes, frozenset(self._sizes)
+        return self.live_bytes
+
+    def see(self, tensor: torch.Tensor) -> bool:
+        """Count the tensor's storage if it is new. At a new peak, record the storages that the step has made."""
+        peak_bytes = self.peak_bytes
+        is_new = super().see(tensor)
+        if is_new:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            self._described[tensor.untyped_storage()._cdata] = f"{kind} {list(tensor.shape)}"
+        if self.peak_bytes > peak_bytes:
+            made = self._sizes.keys() - self._given
+            self._live_at_peak = {key: (self._sizes[key], self._described[key]) for key in made}
+        return is_new
+
+    def at_peak(self) -> tuple[tuple[int, str], ...]:
+        """Return bytes and description of each tensor that the step has made and that is alive at the peak."""
+        return tuple(sorted(self._live_at_peak.values(), key=lambda one: -one[0]))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

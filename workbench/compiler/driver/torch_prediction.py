@@ -29,6 +29,7 @@ from workbench.plain_torch.compiled import Partition, find
 from workbench.plain_torch.operators import Key, Operators
 from workbench.programs import modes
 from workbench.programs.tensors import find_tensors
+from workbench.util.planning_lock import one_at_a_time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +132,7 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
     return predict_and_read(captured, choices).prediction
 
 
+@one_at_a_time
 def predict_and_read(
     captured: Capture, choices: Mapping[Key, str], *, budget: float | None = None, machine: Machine | None = None
 ) -> JointPrediction:
@@ -164,7 +166,8 @@ def predict_and_read(
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         made.append(_Recorder(ops, graph, budget, machine))
         # The code must be Python without checks of values, because it runs on fake tensors.
-        forms = {"cpp_wrapper": False, "fx_wrapper": False, "nan_asserts": False}
+        # Kernels without vectors need less text. The text is not compiled, and the buffers are the same.
+        forms = {"cpp_wrapper": False, "fx_wrapper": False, "nan_asserts": False, "cpp.simdlen": 1}
         patches = {"custom_partitioner_fn": made[-1], "force_disable_caches": True, **forms}
         with functorch_config.patch(force_non_lazy_backward_lowering=True):
             return compile_fx(graph, inputs, inner_compile=code.compile, config_patches=patches)
