@@ -217,12 +217,12 @@ def test_the_box_has_the_figures_of_torch_compile_and_a_run_adds_the_measured_on
 def test_a_fit_that_is_asked_for_twice_at_once_does_not_fail(app, bench, monkeypatch):
     at_once, most, fit = [], [], bench.torch_fit
 
-    def slow(peak: str) -> object:
+    def slow(peak: str, **more: object) -> object:
         at_once.append(peak)
         most.append(len(at_once))
         time.sleep(0.3)
         try:
-            return fit(peak)
+            return fit(peak, **more)
         finally:
             at_once.pop()
 
@@ -232,6 +232,31 @@ def test_a_fit_that_is_asked_for_twice_at_once_does_not_fail(app, bench, monkeyp
     until(lambda: app.controls.exported.get("asked") == "third")
     assert max(most) == 1
     assert len(most) < 3, "a request that nobody waits for was answered"
+
+
+def test_a_fit_shows_its_progress_and_ends_when_it_is_cancelled(app, bench, monkeypatch):
+    ended, begun = [], threading.Event()
+
+    def endless(peak, *, go_on):
+        try:
+            while True:
+                go_on(f"predicting a set for {peak}")
+                begun.set()
+                time.sleep(0.01)
+        except Exception as error:
+            ended.append(type(error).__name__)
+            raise
+
+    monkeypatch.setattr(bench, "torch_fit", endless)
+    app._on_message({"type": "export_preview", "path": "n.py", "target": "torch", "peak": "80%", "asked": "long"})
+    assert begun.wait(30)
+    assert app.controls.exported == {"progress": "predicting a set for 80%"}
+    app._on_message({"type": "export_cancel"})
+    until(lambda: ended == ["_Newer"])
+    assert app.controls.exported["asked"] == "long"
+    assert app.controls.exported["refused"].startswith("The fit was cancelled.")
+    app._on_message({"type": "export_cancel"})  # nothing waits: nothing changes
+    assert app.controls.exported["asked"] == "long"
 
 
 @pytest.mark.slow

@@ -245,6 +245,7 @@ class App:
             "export_preview": lambda: self.exporter.show(
                 message["path"], message["target"], message["asked"], message.get("peak", "")
             ),
+            "export_cancel": self.exporter.cancel,
             "run_torch": lambda: self.exporter.run(message.get("peak", "")),
             "plain_peak": self._predict_plain,
             "dismiss": lambda: self._say(None),

@@ -46,6 +46,8 @@ _DOCUMENTS = {"plan": "plan.json", "report": "html"}
 _MODULES = {"torch": "torch", "torch_eager": "eager"}
 """Endings of the names of exported modules for plain PyTorch. They differ, so that no file replaces the other."""
 
+_CANCELLED = "The fit was cancelled. Another fit uses the predictions that were made."
+
 _SAVED = "Saved for backward, predicted"
 
 _USES = {"torch": "fast = {}.compile({})", "torch_eager": "{}.checkpoint({})"}
@@ -53,6 +55,10 @@ _USES = {"torch": "fast = {}.compile({})", "torch_eager": "{}.checkpoint({})"}
 
 type _Request = tuple[str, str, str, str]
 """Path, target, the page's name of the request, and the stated peak."""
+
+
+class _Newer(Exception):
+    """Ends a fit: it was cancelled, or the page waits for something else."""
 
 
 class _ShowMessage(Protocol):
@@ -120,6 +126,15 @@ class Exporter:
         self._say(f"Writing {path}…")
         self._controls.in_thread("export", lambda: self._write(path, target, peak))
 
+    def cancel(self) -> None:
+        """End the fit that the page waits for. A later fit uses the predictions that were made."""
+        with self._lock:
+            pending, self._pending = self._pending, None
+            if pending is None:
+                return
+            self._turn += 1
+            self._controls.exported = {"refused": _CANCELLED, "asked": pending[2]}
+
     def run(self, peak: str = "") -> None:
         """Run plain `torch.compile` with the choices, in a process of its own."""
         bench = self._bench
@@ -184,11 +199,19 @@ class Exporter:
         self._controls.in_thread("export-preview", lambda: self._show(turn, *request))
 
     def _show(self, turn: int, path: str, target: str, asked: str, peak: str) -> None:
+        def go_on(progress: str) -> None:
+            with self._lock:
+                if turn != self._turn:
+                    raise _Newer
+                self._controls.exported = {"progress": progress}
+
         with self._traces(target):
             if turn != self._turn:  # while this request waited, there was another one
                 return
             try:
-                content = self._content(path, target, peak)
+                content = self._content(path, target, peak, go_on)
+            except _Newer:
+                return
             except WorkbenchError as error:
                 content = {"refused": error.in_app()}
         with self._lock:
@@ -200,7 +223,7 @@ class Exporter:
         """Return a context in which no other thread of this object traces, if the file of `target` needs a trace."""
         return self._tracing if target in _MODULES else contextlib.nullcontext()
 
-    def _content(self, path: str, target: str, peak: str) -> dict[str, Any]:
+    def _content(self, path: str, target: str, peak: str, go_on: Callable[[str], None]) -> dict[str, Any]:
         bench = self._bench
         choices, left_out, figures = dict(bench.choices), {}, list[dict[str, str]]()
         if target in _DOCUMENTS:
@@ -208,7 +231,7 @@ class Exporter:
         if target == "thunder":
             text = bench.export_text(path)
         elif target == "torch" and peak:
-            fit = bench.torch_fit(peak)
+            fit = bench.torch_fit(peak, go_on=go_on)
             left_out, figures = dict(fit._left_out), self._figures_of_fit(fit)
             text = torch_file.fit_text(bench, fit, Path(path).name)
         else:

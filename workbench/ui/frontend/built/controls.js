@@ -233,11 +233,22 @@ function exportBox(model, file, named) {
         }, 500);
         count();
         const what = fitted ? `Fitting torch.compile to a peak of ${fitted}` : "torch" === target ? "Predicting torch.compile" : "Making the file";
-        return h("p", {
+        const stop = fitted && h("button", {
+            class: "wb-cancel-fit",
+            title: "End the fit; a later fit uses what was predicted",
+            onclick: ()=>model.send({
+                    type: "export_cancel"
+                })
+        }, "Cancel");
+        return h("div", {
+            class: "wb-waiting"
+        }, h("p", {
             class: "wb-muted"
         }, h("span", {
             role: "status"
-        }, what), seconds);
+        }, what), seconds), h("p", {
+            class: "wb-muted wb-progress"
+        }), stop);
     }
     function mark() {
         const found = model.get("exported") ?? {}, old = isOld();
@@ -251,6 +262,10 @@ function exportBox(model, file, named) {
         answered = here;
         make.textContent = `Export to ${file.value.trim() || "…"}`;
         mark();
+        if (!here && found.progress && body.firstElementChild?.matches(".wb-waiting")) {
+            body.querySelector(".wb-progress").textContent = found.progress;
+            return;
+        }
         body.replaceChildren(...here ? found.refused ? [
             h("p", {
                 class: "wb-bad",

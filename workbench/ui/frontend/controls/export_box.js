@@ -89,7 +89,8 @@ export function exportBox(model, file, named) {
     const clock = window.setInterval(() => { if (seconds.isConnected) count(); else clearInterval(clock); }, 500);
     count();
     const what = fitted ? `Fitting torch.compile to a peak of ${fitted}` : target === "torch" ? "Predicting torch.compile" : "Making the file";
-    return h("p", { class: "wb-muted" }, h("span", { role: "status" }, what), seconds);
+    const stop = fitted && h("button", { class: "wb-cancel-fit", title: "End the fit; a later fit uses what was predicted", onclick: () => model.send({ type: "export_cancel" }) }, "Cancel");
+    return h("div", { class: "wb-waiting" }, h("p", { class: "wb-muted" }, h("span", { role: "status" }, what), seconds), h("p", { class: "wb-muted wb-progress" }), stop);
   }
   /** Show whether the answer is for what is in the field. */
   function mark() {
@@ -105,6 +106,11 @@ export function exportBox(model, file, named) {
     answered = here;
     make.textContent = `Export to ${file.value.trim() || "…"}`;
     mark();
+    // Progress must not replace the button Cancel, which may have the focus.
+    if (!here && found.progress && body.firstElementChild?.matches(".wb-waiting")) {
+      /** @type {any} */ (body.querySelector(".wb-progress")).textContent = found.progress;
+      return;
+    }
     body.replaceChildren(...(!here ? [waiting()]
       : found.refused ? [h("p", { class: "wb-bad", role: "status" }, found.refused), target === "torch" ? h("p", {}, h("button", { onclick: () => ask() }, "Try again")) : ""]
       : !found.text ? []
