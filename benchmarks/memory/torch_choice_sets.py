@@ -50,7 +50,7 @@ def rows_of(name: str, sets: int, with_inductor: int, folder: Path) -> list[dict
     """Return a row for each set and backend."""
     model, inputs = make(name)
     bench = workbench.open(model, device="cpu", kwargs=inputs)
-    files = [folder / f"{name}_{seed}.py" for seed in range(sets)]
+    files = [folder / f"{name}_{seed}.py" for seed in range(max(sets, with_inductor))]
     made = [exported(bench, file, seed) for seed, file in enumerate(files)]
     rows = []
     for backend, count in (("aot_eager", sets), ("inductor", with_inductor)):
