@@ -21,12 +21,6 @@ import torch
 from torch import fx
 
 from workbench.analysis.memory.multi_graph_memory import Forward, RecordedStep
-from workbench.compiler.frontend.changing_numbers import (
-    UNKNOWN_NUMBER,
-    compute_with_tensors,
-    find_unknown_numbers,
-    is_changing_number,
-)
 from workbench.compiler.frontend.dynamo import Compiler, DynamoCompiled, detach_outputs, prepare_graph, reason_of
 from workbench.compiler.frontend.dynamo_session import (
     compile_with,
@@ -57,6 +51,12 @@ from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
+from workbench.compiler.trace.changing_numbers import (
+    UNKNOWN_NUMBER,
+    compute_with_tensors,
+    find_unknown_numbers,
+    is_changing_number,
+)
 from workbench.compiler.trace.source_frames import place_of
 from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError

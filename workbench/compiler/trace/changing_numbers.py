@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.gradient_paths import OPERATORS, writes_in_place
-from workbench.compiler.lowering.decompositions import wide_of
 from workbench.interop.torch_private import tree_iter
+
+_OPERATORS = ("call_function", "call_method")
 
 UNKNOWN_NUMBER = "it computes with a number that changes from call to call, and Thunder needs the value"
 
@@ -43,7 +43,7 @@ def is_changing_number(node: fx.Node) -> bool:
 
 def find_unknown_numbers(graph: fx.GraphModule) -> list[fx.Node]:
     """Return the nodes that make or read a changing number."""
-    nodes = [node for node in graph.graph.nodes if node.op in OPERATORS]
+    nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
     return [node for node in nodes if any(map(is_changing_number, (node, *node.all_input_nodes)))]
 
 
@@ -61,7 +61,7 @@ def compute_with_tensors(graph: fx.GraphModule) -> None:
         return
     writer = _Writer(graph.graph)
     for node in list(graph.graph.nodes):
-        if node.op not in OPERATORS:
+        if node.op not in _OPERATORS:
             continue
         if is_changing_number(node):
             writer.add_number(node)
@@ -115,7 +115,7 @@ class _Writer:
             node.replace_all_uses_with(self._cast(node, self.tensors[node.all_input_nodes[0]], kind))
             self._nodes.erase_node(node)
             return
-        wide = wide_of(kind)
+        wide = torch.float32 if kind.itemsize < 4 else kind
 
         def widen(read: fx.Node) -> fx.Node:
             if read in self.tensors:
@@ -125,7 +125,7 @@ class _Writer:
 
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         several, base = name.startswith(_FOREACH), name.removeprefix(_FOREACH).removesuffix("_")
-        writes = writes_in_place(node)
+        writes = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
         if writes and wide is not kind and not _without_write(node.target):
             return
         args, kwargs = list(fx.node.map_arg(node.args, widen)), dict(fx.node.map_arg(node.kwargs, widen))
