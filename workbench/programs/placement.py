@@ -232,8 +232,13 @@ def _move(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tenso
     if not fake:
         return tensor.detach().to(device, copy=True)
     if tensor.layout is not torch.strided:
+        if device.type != tensor.device.type:
+            raise ProgramError(
+                f"a sparse tensor of shape {tuple(tensor.shape)} is on {tensor.device}, and PyTorch cannot plan it on "
+                f"{device.type}: open the program on the tensor's device, or pass x.to_dense()"
+            )
         mode: Any = _get_dispatch_mode(_TorchDispatchModeKey.FAKE)
-        moved: torch.Tensor = mode.from_tensor(tensor.detach()).to(device, copy=True)
+        moved: torch.Tensor = mode.from_tensor(tensor).detach()
         return moved
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
