@@ -70,6 +70,7 @@ SEAM = PrivateApi(
         "_len_torch_function_stack": "torch._C:_len_torch_function_stack",
         "_pop_mode_temporarily": "torch.overrides:_pop_mode_temporarily",
         "_nn_pad": "torch._C._nn:pad",
+        "_nn_pad_sequence": "torch._C._nn:pad_sequence",
         "_log_api_usage_once": "torch._C:_log_api_usage_once",
         "_pytree": "torch.utils._pytree",
         "_record_memory_history": "torch.cuda.memory:_record_memory_history",

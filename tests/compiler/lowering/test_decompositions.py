@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import rnn
 
 import workbench
 from workbench.compiler.interop.thunder_api import Symbol
@@ -99,6 +100,12 @@ def stacked(x: torch.Tensor) -> torch.Tensor:
     wide = torch.hstack((x, x.cos())).sum(1) + torch.hstack((x[0], x[1])).sum()
     high = torch.vstack((x[0], x.cos())).sum(0) + torch.dstack((x, x.sin()))[..., 1].sum(0)
     return wide * high * torch.column_stack((x[0], x.exp()))[:, 0]
+
+
+def sequences(x: torch.Tensor) -> torch.Tensor:
+    parts = [x[:2], x.sin(), x[:1]]
+    high = rnn.pad_sequence(parts, padding_value=0.5)
+    return (rnn.pad_sequence(parts, batch_first=True) * high.transpose(0, 1).cos()).sum(0)
 
 
 def put(x: torch.Tensor) -> torch.Tensor:
@@ -203,6 +210,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **{f"{name} in place": into(name, *given) for name, given in IN_PLACE.items()},
     "on lists": on_lists,
     "stacked": stacked,
+    "sequences": sequences,
     "index_put": put,
     "variances and deviations": spreads,
     "eye": lambda x: x @ torch.eye(4) + torch.eye(3, 4).sum(),

@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler.interop.thunder_api import TensorProxy, compile_data, dtypes, thunder_functions, to_torch_dtype
-from workbench.interop.torch_private import _nn_pad
+from workbench.interop.torch_private import _nn_pad, _nn_pad_sequence
 
 
 def thunder_operator(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -507,6 +507,22 @@ def _stack_horizontally(tensors: Sequence[TensorProxy]) -> Any:
     return thunder_operator(torch.cat)(parts, 0 if parts[0].ndim == 1 else 1)
 
 
+def _pad_sequence(
+    sequences: Sequence[TensorProxy],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Any:
+    """Replace `torch.nn.utils.rnn.pad_sequence`, which Thunder does not know."""
+    longest = max(int(a.shape[0]) for a in sequences)
+    made = []
+    for a in sequences:
+        missing = longest - int(a.shape[0])
+        ends = [missing, 0] if padding_side == "left" else [0, missing]
+        made.append(_pad(a, [0, 0] * (a.ndim - 1) + ends, "constant", padding_value) if missing else a)
+    return thunder_operator(torch.stack)(made, 0 if batch_first else 1)
+
+
 def _stack_columns(tensors: Sequence[TensorProxy]) -> Any:
     return thunder_operator(torch.cat)([a if a.ndim > 1 else a.reshape(-1, 1) for a in tensors], 1)
 
@@ -600,6 +616,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.layer_norm: _layer_norm,
     functional.pad: _pad,
     _nn_pad: _pad,
+    _nn_pad_sequence: _pad_sequence,
     torch.flip: _flip,
     torch.Tensor.flip: _flip,
     torch.Tensor.unfold: _unfold,
