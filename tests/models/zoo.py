@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.models import detection, generation, languages, pictures_with_text, popular, sound, steps, structures
+from tests.models import (
+    detection,
+    generation,
+    languages,
+    pictures_with_text,
+    popular,
+    sound,
+    steps,
+    structures,
+    uncommon,
+)
 from tests.models.building import (
     BLOCKS,
     GROUPED,
@@ -384,19 +394,19 @@ KINDS: dict[str, Kind] = {
     "text": {**_TEXT, **_ENCODERS, **_BY_HAND, **languages.TEXT, **popular.TEXT},
     "hybrid": {**_HYBRID, **languages.HYBRID},
     "mixture of experts": {**_EXPERTS, **languages.EXPERTS},
-    "adapters, quantized": {"lora": _lora, **languages.ADAPTERS},
-    "images": {**_IMAGES, **popular.IMAGES},
+    "adapters, quantized": {"lora": _lora, **languages.ADAPTERS, **uncommon.ADAPTERS},
+    "images": {**_IMAGES, **popular.IMAGES, **uncommon.IMAGES},
     "vision and language": {"clip": _clip, **pictures_with_text.VISION_LANGUAGE},
     "detection": {**detection.DETECTION, **popular.DETECTION},
     "segmentation": {"segformer": _segmenter, **detection.SEGMENTATION, **popular.SEGMENTATION},
     "speech and audio": {**_SOUND, **sound.SOUND},
-    "diffusion, flows": generation.DIFFUSION,
+    "diffusion, flows": {**generation.DIFFUSION, **uncommon.FLOWS},
     "video": generation.VIDEO,
     "time series": structures.SERIES,
-    "graphs, points, tables": {**structures.GRAPHS, **structures.TABLES},
-    "recurrent": {"pytorch_lstm": _lstm, **structures.RECURRENT, **popular.RECURRENT},
+    "graphs, points, tables": {**structures.GRAPHS, **structures.TABLES, **uncommon.GRAPHS},
+    "recurrent": {"pytorch_lstm": _lstm, **structures.RECURRENT, **popular.RECURRENT, **uncommon.RECURRENT},
     "physics": steps.PHYSICS,
-    "contrastive": steps.CONTRASTIVE,
+    "contrastive": {**steps.CONTRASTIVE, **uncommon.CONTRASTIVE},
     "adversaries": {**steps.ADVERSARIES, **popular.ADVERSARIES},
     "reinforcement": {**steps.REINFORCEMENT, **popular.REINFORCEMENT},
     "whole steps": {**steps.STEPS, **popular.STEPS},
