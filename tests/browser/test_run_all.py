@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -12,7 +13,7 @@ import pytest
 from tests.browser.harness import NOTEBOOKS, Lab
 from tests.trial_counts import amount
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CORES = 2
 TIMES = amount(1, 3, 10)
@@ -71,6 +72,7 @@ def run_all(lab: Lab, name: str) -> None:
     assert not errors(lab)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cores", [0, CORES], ids=["idle", "busy"])
 @pytest.mark.parametrize("time", range(TIMES))
 def test_run_all_of_the_quickstart_fails_in_no_cell(lab: Lab, cores: int, time: int) -> None:
@@ -79,12 +81,56 @@ def test_run_all_of_the_quickstart_fails_in_no_cell(lab: Lab, cores: int, time: 
     assert lab.kernel_eval("print(run.state, run.error)") == "done None"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(str(path.relative_to(NOTEBOOKS)) for path in NOTEBOOKS.glob("[ls]*s/*.ipynb")))
 def test_run_all_of_stories_and_lessons_fails_in_no_cell(lab: Lab, name: str) -> None:
     run_all(lab, name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_run_all_of_a_notebook_with_a_model_of_hugging_face_fails_in_no_cell(lab: Lab, name: str) -> None:
     lab.write_notebook(f"{name}.ipynb", [line.format(**MODELS[name]) for line in HUGGING_FACE.splitlines() if line])
     run_all(lab, f"{name}.ipynb")
+
+
+CELLS = [
+    "import workbench as wb",
+    "bench = wb.open('mlp', device='cpu', executor='torch')",
+    "bench.app()",
+    "print('all', 'ran')",
+]
+SLOW_SESSIONS = """
+    const fetched = window.fetch;
+    window.fetch = async (request, ...more) => {
+        const asks = new URL(request.url ?? request, location).pathname.endsWith("/api/sessions");
+        if (asks && request.method === "METHOD") await new Promise(resolve => setTimeout(resolve, 2000));
+        return fetched(request, ...more);
+    };
+"""
+"""Delay the start of kernels, so that the page shows the cells of `CELLS` before their kernel starts.
+
+A page lists the sessions (GET), and then asks for a new session with a kernel (POST).
+"""
+SHOWN = """([count, asked]) => {
+    const notebook = globalThis.jupyterapp?.shell?.currentWidget;
+    return notebook?.content?.model?.cells?.length === count && notebook.sessionContext.hasNoKernel !== asked;
+}"""
+KERNEL = "() => String(jupyterapp.shell.currentWidget.sessionContext.session?.kernel)"
+COUNTS = "() => Array.from(jupyterapp.shell.currentWidget.content.model.cells, cell => cell.executionCount)"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"], ids=["before it is asked for", "after it is asked for"])
+def test_run_all_before_the_kernel_has_started_runs_each_cell_once(lab: Lab, method: str) -> None:
+    lab.write_notebook("early.ipynb", CELLS)
+    lab.page.add_init_script(SLOW_SESSIONS.replace("METHOD", method))
+    path = urllib.parse.quote(f"{lab.name}/early.ipynb")
+    lab.page.goto(f"{lab.server.url}/lab/workspaces/{lab.name}/tree/{path}?reset", wait_until="commit")
+    lab.page.wait_for_function(SHOWN, arg=[len(CELLS), method == "POST"])
+    assert lab.page.evaluate(KERNEL) in ("undefined", "null")
+    lab.run_all()
+    lab.run_all()  # nothing has happened, so the user asks again
+    lab.wait_marker("all ran")
+    assert lab.page.evaluate(COUNTS) == [1, 2, 3, 4]
+    lab.page.wait_for_selector(".jp-OutputArea canvas")
+    assert lab.page.locator(".jp-Dialog").count() == 0
