@@ -18,7 +18,6 @@ from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
 from workbench.compiler.frontend.trace_errors import FAILS, IN_PARTS, RAISES, SETTING, cause_of, is_final, remedy
 from workbench.compiler.interop import devices, fake_gpu, thunder_api, thunder_patches
 from workbench.compiler.interop.thunder_api import (
-    PrimIDs,
     TraceCtx,
     Transform,
     compile_data,
@@ -392,12 +391,7 @@ def _capture_once(
             entry.functions.update(functions)
         if front_end == "interpreter":
             interpreter_checks.refuse_lost(jitted._lc_cs.last_traces[0])
-        names = [
-            out.name
-            for b in jitted._lc_cs.last_traces[0].bound_symbols
-            if b.sym.id is PrimIDs.UNPACK_TRIVIAL
-            for out in b.flat_proxy_outs
-        ]
+        names = thunder_patches.argument_names(jitted._lc_cs)
         arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
         if front_end == "interpreter":
             interpreter_checks.refuse_written_leaves(jitted._lc_cs.last_traces[0], arguments)

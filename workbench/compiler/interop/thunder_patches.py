@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import FunctionType, MappingProxyType
 from typing import Any
@@ -24,6 +24,8 @@ import torch
 from workbench.compiler.interop.source_file import SourceFile, user_position
 from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, replace_in_module, wrap_function
 from workbench.compiler.interop.thunder_api import (
+    CompileStats,
+    PrimIDs,
     Proxy,
     PseudoInst,
     TraceCtx,
@@ -112,7 +114,10 @@ def _extract_code(stock: Any, function: Any) -> Any:
 
 _made: WeakKeyDictionary[Callable[..., Any], TraceSource] = WeakKeyDictionary()
 _for_a_plan: ContextVar[bool] = ContextVar("_for_a_plan", default=False)
-_laid_out: ContextVar[Mapping[str, torch.Tensor]] = ContextVar("_laid_out", default=MappingProxyType({}))
+_NONE_KNOWN: Mapping[str, torch.Tensor] = MappingProxyType({})
+_laid_out: ContextVar[Callable[[Any], Mapping[str, torch.Tensor]]] = ContextVar(
+    "_laid_out", default=lambda _: _NONE_KNOWN
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,23 +156,35 @@ def trace_for_plan() -> Iterator[None]:
         _for_a_plan.reset(before)
 
 
-def argument_layouts() -> Mapping[str, torch.Tensor]:
+def argument_layouts(stats: CompileStats | None = None) -> Mapping[str, torch.Tensor]:
     """Map the name of each argument of the current graph to a fake tensor with the layout of the argument.
 
-    A kernel's allocations depend on the layouts of its arguments, and Thunder's proxies contain no layouts. The result
-    is empty if each argument is contiguous and fills a storage of its own, or if a layout is not strided. It is also
-    empty in `trace_for_plan`, and for a function without a `TraceSource`.
+    A kernel's allocations depend on the layouts of its arguments, and Thunder's proxies contain no layouts. Arguments
+    in one storage are fake tensors in one storage. The result is empty if each argument is contiguous and fills a
+    storage of its own, or if a layout is not strided. It is also empty in `trace_for_plan`.
+
+    Parameters
+    ----------
+    stats : CompileStats, optional
+        State of the current compilation, after Thunder has made the prologue. Without, the result is empty for a
+        function without a `TraceSource`: only the prologue knows which tensors Thunder's interpreter has found.
     """
-    return _laid_out.get()
+    return _laid_out.get()(stats)
+
+
+def argument_names(stats: CompileStats) -> list[str]:
+    """Return the names of the arguments of the first trace of a compilation. The prologue returns their values."""
+    unpacked = (b for b in stats.last_traces[0].bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL)
+    return [out.name for b in unpacked for out in b.flat_proxy_outs]
 
 
 def forget_layouts() -> None:
     """Delete the fake tensors of `argument_layouts`. Call this after a graph is compiled."""
-    _laid_out.set(MappingProxyType({}))
+    _laid_out.set(lambda _: _NONE_KNOWN)
 
 
-def _layouts(function: Callable[..., Any], args: Sequence[Any]) -> Mapping[str, torch.Tensor]:
-    given = {name: x for name, x in zip(inspect.signature(function).parameters, args, strict=False) if type(x) in _HELD}
+def _layouts(names: Iterable[str], values: Iterable[Any]) -> Mapping[str, torch.Tensor]:
+    given = {name: x for name, x in zip(names, values, strict=False) if type(x) in _HELD}
     if any(x.layout is not torch.strided for x in given.values()):
         return {}
     storages = [x.untyped_storage() for x in given.values()]
@@ -181,16 +198,31 @@ def _layouts(function: Callable[..., Any], args: Sequence[Any]) -> Mapping[str, 
 _HELD = (torch.Tensor, torch.nn.Parameter)
 
 
+def _reader_of_layouts(
+    makes: TraceSource | None, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[[CompileStats | None], Mapping[str, torch.Tensor]]:
+    if _for_a_plan.get():
+        return lambda _: _NONE_KNOWN
+    if makes is not None:
+        made = _layouts(inspect.signature(fn).parameters, args)
+        return lambda _: made
+
+    def read(stats: CompileStats | None) -> Mapping[str, torch.Tensor]:
+        return {} if stats is None else _layouts(argument_names(stats), stats.last_prologue(*args, **kwargs)[0])
+
+    return read
+
+
 def _interpret_or_make(
-    interpret: Any, fn: Callable[..., Any], args: Sequence[Any], /, *more: Any, **options: Any
+    interpret: Any, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], /, **options: Any
 ) -> TraceResults:
     makes = _made.get(fn) if isinstance(fn, FunctionType | torch.nn.Module) else None
     found = None
-    _laid_out.set({} if makes is None or _for_a_plan.get() else _layouts(fn, args))
+    _laid_out.set(_reader_of_layouts(makes, fn, args, kwargs))
     if makes is not None and makes.of_arguments is not None and _for_a_plan.get():
         found = makes.of_arguments(fn, args)
     if found is None:
-        found = interpret(fn, args, *more, **options)
+        found = interpret(fn, args, kwargs, **options)
     return found if makes is None else makes.of_found(found)
 
 

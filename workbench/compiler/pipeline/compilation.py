@@ -271,7 +271,7 @@ class Hooks:
         self.context = dataclasses.replace(self._context(gradients, trace, program), few=few)
         if not self.parallel:
             # Set the tensors for runs. For plans, `capture` replaces them later.
-            self.context = self.context.with_tensors(thunder_patches.argument_layouts(), {}, frozenset())
+            self.context = self.context.with_tensors(thunder_patches.argument_layouts(stats), {}, frozenset())
         return self.context
 
     def _context(self, gradients: LazyValue[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> LeverContext:
