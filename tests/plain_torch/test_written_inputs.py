@@ -100,9 +100,10 @@ def test_a_prediction_names_the_choice_and_a_fit_does_not_make_it() -> None:
     found = predict_and_read(captured, {("", "mul", 0): "recompute"}, machine=H100)
     assert ["it reads an input that the step writes in place" in told for told in found.prediction.unapplied] == [True]
     assert found.step is not None
-    can_recompute = {found.step.made_by[one.name]: one.can_recompute for one in found.step.values}
-    assert can_recompute["", "mul", 0] is False
-    assert can_recompute["", "sin", 0] is True
+    made_by = found.step.made_by
+    can_recompute = {made_by.get(one.name): one.can_recompute for one in found.step.values}
+    assert can_recompute[("", "mul", 0)] is False
+    assert can_recompute[("", "sin", 0)] is True
 
 
 def test_a_module_without_compiler_refuses_to_recompute_from_a_written_input() -> None:
