@@ -9,6 +9,12 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+const FOLD = "thunder-workbench:fold";
+function fold(el, axis, on) {
+    el.closest(".wb-app")?.querySelector(`.wb-split-${axis}`)?.dispatchEvent(new CustomEvent(FOLD, {
+        detail: on
+    }));
+}
 function follow(model, names, draw) {
     for (const name of names)model.on(`change:${name}`, draw);
     draw();
@@ -55,6 +61,31 @@ function render({ model, el }) {
             }, value.delta)
         ], note(tip), note(value.delta_tip));
     };
+    const open = async (name)=>{
+        model.send({
+            type: "place",
+            name
+        });
+        fold(el, "y", false);
+        const app = el.closest(".wb-app");
+        app?.querySelector(".wb-places")?.scrollIntoView({
+            block: "nearest"
+        });
+        if ("Fit" !== name) return;
+        for(let tries = 0; tries < 100; tries++){
+            const field = app?.querySelector(".wb-peak input");
+            if (field?.checkVisibility({
+                visibilityProperty: true
+            })) {
+                field.focus({
+                    preventScroll: true
+                });
+                field.select();
+                return;
+            }
+            await new Promise((next)=>setTimeout(next, 20));
+        }
+    };
     const named = (title)=>{
         const [, word, rest] = /^(\w+)(.*)$/.exec(title);
         return [
@@ -64,17 +95,24 @@ function render({ model, el }) {
             }, rest)
         ];
     };
-    const tile = ({ key, title, older, values: [first, ...others] })=>h("div", {
-            class: `wb-figure${older ? " wb-older" : ""}`,
+    const tile = ({ key, title, older, opens, values: [first, ...others] })=>h("div", {
+            class: `wb-figure${older ? " wb-older" : ""}${opens ? " wb-opens" : ""}`,
             "data-figure": key,
             role: "group",
-            tabindex: "0",
-            "aria-label": title
+            tabindex: opens ? null : "0",
+            "aria-label": title,
+            onclick: ()=>{
+                if (opens && !getSelection()?.toString()) open(opens);
+            }
         }, h("div", {
             class: "wb-figure-box"
         }, h("div", {
             class: "wb-figure-title"
-        }, named(title), " ", h("span", {
+        }, opens ? h("button", {
+            class: "wb-figure-name",
+            title: `Open ${opens}`,
+            "aria-label": `${title}: open ${opens}`
+        }, named(title)) : named(title), " ", h("span", {
             class: "wb-kind"
         }, first.kind)), h("div", {
             class: "wb-figure-values"
@@ -101,9 +139,10 @@ function render({ model, el }) {
     const stop = follow(model, [
         "content"
     ], ()=>{
-        const focused = Array.from(el.children).indexOf(document.activeElement);
+        const focused = Array.from(el.children).findIndex((one)=>one.contains(document.activeElement));
         el.replaceChildren(...(model.get("content").figures ?? []).map(tile));
-        if (focused >= 0) el.children[focused]?.focus({
+        const again = el.children[focused];
+        if (again) (again.querySelector(".wb-figure-name") ?? again).focus({
             preventScroll: true
         });
         fit();

@@ -2624,8 +2624,10 @@ class View {
         this.index = index;
         if (!this.search.value.trim() || !this.places.scene || this.coming) return;
         this.find();
-        if (this.typed && !this.walked) this.showFirst();
+        if (this.enteredEarly) this.walk(this.enteredEarly);
+        else if (this.typed && !this.walked) this.showFirst();
         this.typed = false;
+        this.enteredEarly = 0;
     }
     find() {
         const { places } = this, { at } = places.scene;
@@ -2648,6 +2650,7 @@ class View {
         this.setHover(null);
         this.walked = false;
         this.typed = true;
+        this.enteredEarly = 0;
         this.askIndex();
         this.find();
         this.showFirst();
@@ -2657,7 +2660,10 @@ class View {
     }
     walk(by) {
         const { hits } = this, place = hits.findIndex(({ id })=>id === this.current);
-        if (place < 0) return;
+        if (place < 0) {
+            this.enteredEarly = this.indexAsked && !this.index ? by : 0;
+            return;
+        }
         if (this.walked || by < 0) this.current = hits[(place + by + hits.length) % hits.length].id;
         this.walked = true;
         this.setHover(null);

@@ -58,12 +58,19 @@ function render({ model, el }) {
     return follow(model, [
         "content"
     ], ()=>{
-        const { predicted = {}, measured = null } = model.get("content");
+        const { predicted = {}, measured = null, plain = "" } = model.get("content");
         el.classList.toggle("wb-both", null !== measured);
-        el.replaceChildren(...list(model, "predicted", predicted), ...measured ? list(model, "measured", measured) : []);
+        const ask = h("button", {
+            class: "wb-link wb-plain-peak",
+            title: "Predict the peak of plain torch.compile without choices. This takes seconds, for large models minutes",
+            onclick: ()=>model.send({
+                    type: "plain_peak"
+                })
+        }, "Compare with plain torch.compile");
+        el.replaceChildren(...list(model, "predicted", predicted, null === plain ? ask : plain), ...measured ? list(model, "measured", measured) : []);
     });
 }
-function list(model, kind, { head = "", rows = [], peak = null }) {
+function list(model, kind, { head = "", rows = [], peak = null }, more = "") {
     const go = (id)=>id ? ()=>model.send({
                 type: "unveil",
                 id
@@ -73,14 +80,17 @@ function list(model, kind, { head = "", rows = [], peak = null }) {
         onclick: go(peak.id)
     }, peak.name) : h("code", {}, peak.name));
     return [
-        h("h4", {}, `Alive at the ${kind} peak`, where && [
+        h("h4", {}, `Values held at the ${kind} peak`, where && [
             ", inside ",
             where
         ]),
         h("div", {
             class: "wb-muted"
-        }, head),
-        scrolled(`Alive at the ${kind} peak`, h("table", {}, h("thead", {}, h("tr", {}, h("th", {
+        }, head, more && [
+            ". ",
+            more
+        ]),
+        scrolled(`Values held at the ${kind} peak`, h("table", {}, h("thead", {}, h("tr", {}, h("th", {
             class: "wb-right"
         }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))), h("tbody", {}, rows.map((row)=>h("tr", {
                 class: row.id ? "wb-can" : null,

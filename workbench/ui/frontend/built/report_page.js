@@ -2672,8 +2672,10 @@ class View {
         this.index = index;
         if (!this.search.value.trim() || !this.places.scene || this.coming) return;
         this.find();
-        if (this.typed && !this.walked) this.showFirst();
+        if (this.enteredEarly) this.walk(this.enteredEarly);
+        else if (this.typed && !this.walked) this.showFirst();
         this.typed = false;
+        this.enteredEarly = 0;
     }
     find() {
         const { places } = this, { at } = places.scene;
@@ -2696,6 +2698,7 @@ class View {
         this.setHover(null);
         this.walked = false;
         this.typed = true;
+        this.enteredEarly = 0;
         this.askIndex();
         this.find();
         this.showFirst();
@@ -2705,7 +2708,10 @@ class View {
     }
     walk(by) {
         const { hits } = this, place = hits.findIndex(({ id })=>id === this.current);
-        if (place < 0) return;
+        if (place < 0) {
+            this.enteredEarly = this.indexAsked && !this.index ? by : 0;
+            return;
+        }
         if (this.walked || by < 0) this.current = hits[(place + by + hits.length) % hits.length].id;
         this.walked = true;
         this.setHover(null);
@@ -2836,12 +2842,19 @@ function peak_table_render({ model, el }) {
     return follow(model, [
         "content"
     ], ()=>{
-        const { predicted = {}, measured = null } = model.get("content");
+        const { predicted = {}, measured = null, plain = "" } = model.get("content");
         el.classList.toggle("wb-both", null !== measured);
-        el.replaceChildren(...peak_table_list(model, "predicted", predicted), ...measured ? peak_table_list(model, "measured", measured) : []);
+        const ask = h("button", {
+            class: "wb-link wb-plain-peak",
+            title: "Predict the peak of plain torch.compile without choices. This takes seconds, for large models minutes",
+            onclick: ()=>model.send({
+                    type: "plain_peak"
+                })
+        }, "Compare with plain torch.compile");
+        el.replaceChildren(...peak_table_list(model, "predicted", predicted, null === plain ? ask : plain), ...measured ? peak_table_list(model, "measured", measured) : []);
     });
 }
-function peak_table_list(model, kind, { head = "", rows = [], peak = null }) {
+function peak_table_list(model, kind, { head = "", rows = [], peak = null }, more = "") {
     const go = (id)=>id ? ()=>model.send({
                 type: "unveil",
                 id
@@ -2851,14 +2864,17 @@ function peak_table_list(model, kind, { head = "", rows = [], peak = null }) {
         onclick: go(peak.id)
     }, peak.name) : h("code", {}, peak.name));
     return [
-        h("h4", {}, `Alive at the ${kind} peak`, where && [
+        h("h4", {}, `Values held at the ${kind} peak`, where && [
             ", inside ",
             where
         ]),
         h("div", {
             class: "wb-muted"
-        }, head),
-        scrolled(`Alive at the ${kind} peak`, h("table", {}, h("thead", {}, h("tr", {}, h("th", {
+        }, head, more && [
+            ". ",
+            more
+        ]),
+        scrolled(`Values held at the ${kind} peak`, h("table", {}, h("thead", {}, h("tr", {}, h("th", {
             class: "wb-right"
         }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))), h("tbody", {}, rows.map((row)=>h("tr", {
                 class: row.id ? "wb-can" : null,
@@ -3054,6 +3070,31 @@ function figure_strip_render({ model, el }) {
             }, value.delta)
         ], note(tip), note(value.delta_tip));
     };
+    const open = async (name)=>{
+        model.send({
+            type: "place",
+            name
+        });
+        fold(el, "y", false);
+        const app = el.closest(".wb-app");
+        app?.querySelector(".wb-places")?.scrollIntoView({
+            block: "nearest"
+        });
+        if ("Fit" !== name) return;
+        for(let tries = 0; tries < 100; tries++){
+            const field = app?.querySelector(".wb-peak input");
+            if (field?.checkVisibility({
+                visibilityProperty: true
+            })) {
+                field.focus({
+                    preventScroll: true
+                });
+                field.select();
+                return;
+            }
+            await new Promise((next)=>setTimeout(next, 20));
+        }
+    };
     const named = (title)=>{
         const [, word, rest] = /^(\w+)(.*)$/.exec(title);
         return [
@@ -3063,17 +3104,24 @@ function figure_strip_render({ model, el }) {
             }, rest)
         ];
     };
-    const tile = ({ key, title, older, values: [first, ...others] })=>h("div", {
-            class: `wb-figure${older ? " wb-older" : ""}`,
+    const tile = ({ key, title, older, opens, values: [first, ...others] })=>h("div", {
+            class: `wb-figure${older ? " wb-older" : ""}${opens ? " wb-opens" : ""}`,
             "data-figure": key,
             role: "group",
-            tabindex: "0",
-            "aria-label": title
+            tabindex: opens ? null : "0",
+            "aria-label": title,
+            onclick: ()=>{
+                if (opens && !getSelection()?.toString()) open(opens);
+            }
         }, h("div", {
             class: "wb-figure-box"
         }, h("div", {
             class: "wb-figure-title"
-        }, named(title), " ", h("span", {
+        }, opens ? h("button", {
+            class: "wb-figure-name",
+            title: `Open ${opens}`,
+            "aria-label": `${title}: open ${opens}`
+        }, named(title)) : named(title), " ", h("span", {
             class: "wb-kind"
         }, first.kind)), h("div", {
             class: "wb-figure-values"
@@ -3100,9 +3148,10 @@ function figure_strip_render({ model, el }) {
     const stop = follow(model, [
         "content"
     ], ()=>{
-        const focused = Array.from(el.children).indexOf(document.activeElement);
+        const focused = Array.from(el.children).findIndex((one)=>one.contains(document.activeElement));
         el.replaceChildren(...(model.get("content").figures ?? []).map(tile));
-        if (focused >= 0) el.children[focused]?.focus({
+        const again = el.children[focused];
+        if (again) (again.querySelector(".wb-figure-name") ?? again).focus({
             preventScroll: true
         });
         fit();
