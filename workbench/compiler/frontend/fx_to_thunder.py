@@ -87,7 +87,6 @@ from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
 from workbench.compiler.lowering.foreach import FOREACH
 from workbench.compiler.lowering.functionalize import apply_function, remove_hazardous_writes
 from workbench.compiler.lowering.overrides import BY_NAME, LOWERED, assigns_by_mask, kind_of, numpy_result, power
-from workbench.compiler.lowering.own_memory import shares_memory
 from workbench.compiler.lowering.zero_dim_tensors import spread
 from workbench.compiler.trace.corrections import (
     ALIASES,
@@ -98,6 +97,7 @@ from workbench.compiler.trace.corrections import (
     is_thunders_own,
     mark,
 )
+from workbench.compiler.trace.own_memory import shares_memory
 from workbench.compiler.trace.source_frames import Frame, place_of
 from workbench.compiler.trace.stable_ids import line_prefix, line_text, read_line
 from workbench.errors import ProgramError
