@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,7 +51,15 @@ _DIFFERENTIATED_AGAIN = (
 WRITES_HISTORY = (
     "it writes into another part's result that has a gradient, and a plan has no such write: PyTorch runs the part"
 )
+_OVERWRITTEN = (
+    "the step later writes into memory that the part reads, and a backward that recomputes would read the new values: "
+    "PyTorch runs the part"
+)
 _BACKWARD_AGAIN = "several backwards run through the part, and a plan has one: PyTorch runs the part"
+
+
+_UNDECLARED = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
+"""Operators that write running statistics in training, although their schemas do not say so."""
 
 
 class StepRecorder:
@@ -71,6 +80,8 @@ class StepRecorder:
         self.opaque: dict[str, None] = {}
         self._number: dict[Any, int] = {}
         self._sums: dict[int, set[int]] = {}
+        self._writes = Counter[int]()
+        self._reads: dict[int, dict[int, int]] = {}
         self._calls = 0
         self._ids = 0
         self._noting = True
@@ -115,6 +126,28 @@ class StepRecorder:
         In a run, autograd adds into a gradient that nothing else holds. While a dispatch mode is active, it does not.
         """
         self._sums[self.note(result)] = {self.note(gradient) for gradient in gradients}
+
+    def note_writes(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Count the writes of an operator into each recorded storage. Writes through `.data` count, too."""
+        written = [
+            args[at] if at < len(args) else kwargs.get(argument.name)
+            for at, argument in enumerate(func._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        if func._schema.name.endswith(_UNDECLARED) and len(args) > 5 and args[5]:
+            written += args[3:5]
+        for tensor in _tensors(written):
+            number = self._number.get(tensor.untyped_storage()._cdata)
+            if number is not None:
+                self._writes[number] += 1
+
+    def refuse_overwritten(self, part: str, call: int) -> None:
+        """Raise an error if the step has written into an input of a part since the forward of the part.
+
+        The part's own writes do not count, because its plan contains them.
+        """
+        if any(self._writes[storage] != writes for storage, writes in self._reads.pop(call).items()):
+            raise UnplannablePartError(part, _OVERWRITTEN)
 
     def _events_with_sums_in_place(self) -> list[Event]:
         """Return the events. A sum of gradients is allocated after the free of a gradient that it replaces."""
@@ -164,10 +197,12 @@ class StepRecorder:
         Raises
         ------
         UnplannablePartError
-            Raised in the backward of the outputs, if this backward runs a second time or is itself differentiated.
+            Raised in the backward of the outputs, if this backward runs a second time or is itself differentiated, or
+            if the step has written into an input since this call.
         """
         inputs = (*arguments, *constants)
         differentiable = torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)
+        before = Counter(self._writes)
         with self._part_runs():
             tape = _Tape(function, arguments) if self._has_values and differentiable else None
             with self.mode, torch.no_grad():
@@ -182,6 +217,8 @@ class StepRecorder:
         del self.events[at:]
         self.events += [Forward(part, self._calls, given, numbers), *handed_out]
         if differentiable:
+            unwritten = {storage for storage in given if storage >= 0 and self._writes[storage] == before[storage]}
+            self._reads[self._calls] = {storage: self._writes[storage] for storage in unwritten}
             tensors = [at for at, output in enumerate(outputs) if isinstance(output, torch.Tensor)]
             stand: Any = _PartNode.apply  # without types in torch
             paths = tensors, [*reached, *[-1] * (len(inputs) - len(reached))]
@@ -323,6 +360,7 @@ class _Noting(TorchDispatchMode):
     @torch.compiler.disable
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
+        self._rehearsal.note_writes(func, args, kwargs or {})
         if not self._rehearsal.inside:
             for tensor in _tensors(made):
                 self._rehearsal.note(tensor)
@@ -369,6 +407,7 @@ class _PartNode(torch.autograd.Function):
         recorder: StepRecorder = ctx.recorder
         if ctx.ran or torch.is_grad_enabled():
             raise UnplannablePartError(ctx.part, _BACKWARD_AGAIN if ctx.ran else _DIFFERENTIATED_AGAIN)
+        recorder.refuse_overwritten(ctx.part, ctx.call)
         ctx.ran = True
         numbers = tuple(map(recorder.note, cotangents))
         made: list[Any]

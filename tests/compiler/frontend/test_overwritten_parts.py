@@ -1,0 +1,85 @@
+"""A part whose input the step overwrites before the part's backward has no choices: PyTorch runs the part."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import workbench as wb
+
+
+class Average(torch.nn.Module):
+    """A later part updates a buffer that the first part reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.register_buffer("mean", torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.linear(torch.sin(x * self.mean))
+        torch._dynamo.graph_break()
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(0.1 * hidden.mean(0))
+        return hidden.cos()
+
+
+class ThroughData(torch.nn.Module):
+    """A write that `_version` does not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.linear(torch.sin(x * 2))
+        torch._dynamo.graph_break()
+        x.data.mul_(3)
+        return self.linear(hidden.cos())
+
+
+class Unwritten(ThroughData):
+    """Writes only into what no earlier part reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.linear(torch.sin(x * 2))
+        torch._dynamo.graph_break()
+        return self.linear(hidden.cos().mul_(3))
+
+
+def made(model: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
+    torch.manual_seed(0)
+    return model(), torch.randn(4, 8)
+
+
+def gradient(call: Any, model: Any, x: torch.Tensor) -> torch.Tensor:
+    call(x).sum().backward()
+    found: torch.Tensor = model.linear.weight.grad
+    return found
+
+
+@pytest.mark.parametrize("model", [Average, ThroughData, Unwritten])
+def test_gradients_are_right_if_a_later_part_writes_into_an_input(model: Callable[[], Any]) -> None:
+    eager, x = made(model)
+    right = gradient(eager, eager, x)
+    program, x = made(model)
+    bench = wb.open(program, x, executor="torch", device="cpu", capture="parts")
+    chosen = {
+        site.id: "recompute"
+        for site in bench.sites()
+        if ":saved:" in site.id and "recompute" in site.options and "recompute" not in site.illegal
+    }
+    assert any(id.startswith("part1:") for id in chosen) is (model is Unwritten)
+    for choices in ({}, chosen):
+        program, x = made(model)
+        found = gradient(dataclasses.replace(bench.config, choices=choices).jit(program), program, x)
+        torch.testing.assert_close(found, right)
+
+
+def test_the_reason_says_that_the_step_writes_into_memory_that_the_part_reads() -> None:
+    bench = wb.open(*made(Average), executor="torch", device="cpu", capture="parts")
+    assert "the step later writes into memory that the part reads" in bench.parts[0].refusal
