@@ -27,11 +27,11 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from thunder.common import transform_to_torch_types
@@ -53,6 +53,7 @@ SEED = 3
 TORCH, REGIONS, INDUCTOR = "torch", "regions", "inductor"
 """Modes: no regions; regions of torch.compile that run as PyTorch functions; regions that Inductor compiles."""
 MODES = (TORCH, REGIONS, INDUCTOR)
+CAPTURES: tuple[Literal["interpreter", "dynamo"], ...] = ("interpreter", "dynamo")
 EXECUTORS = {TORCH: "torch", REGIONS: "torchcompile", INDUCTOR: "torchcompile"}
 SETS = {TORCH: 24, REGIONS: 32, INDUCTOR: 16}
 """Largest number of random sets of choices that are tried for each program, by mode."""
@@ -258,13 +259,14 @@ class Subject:
     ----------
     mode : str
     known : Known
+    capture : {'interpreter', 'dynamo'}, optional
     """
 
-    def __init__(self, mode: str, known: Known) -> None:
+    def __init__(self, mode: str, known: Known, capture: Literal["interpreter", "dynamo"] = "interpreter") -> None:
         self.mode = mode
         self.known = known
         _, args, kwargs = known.program.build()
-        self.bench = workbench.open(known.function, *args, executor=EXECUTORS[mode], capture="interpreter", **kwargs)
+        self.bench = workbench.open(known.function, *args, executor=EXECUTORS[mode], capture=capture, **kwargs)
 
     def run(self, plan: api.Plan) -> Step:
         """Run one step of a plan; return its results."""
@@ -388,6 +390,30 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
             if what:
                 yield minimal(subject, Found(mode, seed, choices, what)), given.program
         counts["regions compiled"] += made.count
+
+
+def replays(
+    seed: int, sets: int, counts: Counter[str], captures: Sequence[Literal["interpreter", "dynamo"]] = CAPTURES
+) -> Iterator[Found]:
+    """Run the configs of a seed by `Config.jit`, which compiles the program again. Yield each case that is wrong."""
+    given = known(drawn_program(TORCH, seed))
+    if isinstance(given, Unusable) or not given.comparable:
+        return
+    for capture in captures:
+        try:
+            subject = Subject(TORCH, given, capture)
+        except ProgramError:
+            continue
+        for choices in distinct(subject, seed, sets, counts):
+            function, args, kwargs = given.program.build()
+            try:
+                call = dataclasses.replace(subject.bench.config, choices=choices).jit(function)
+                what = given.far(accuracy.first_step(Stepper(function, args, kwargs, call, seed=SEED), SEED))
+            except Exception:  # noqa: BLE001  # any error is reported
+                what = traceback.format_exc(limit=-6)
+            counts[f"configs by {capture}"] += 1
+            if what:
+                yield Found(TORCH, seed, choices, f"the config compiled by {capture}: {what}")
 
 
 def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> Iterator[dict[str, str]]:
@@ -529,6 +555,7 @@ def main() -> None:
     parser.add_argument("--torch", type=int, default=4500, help="number of cases with the torch executor")
     parser.add_argument("--regions", type=int, default=4500, help="number of cases with regions that run uncompiled")
     parser.add_argument("--inductor", type=int, default=1000, help="number of cases with regions compiled by Inductor")
+    parser.add_argument("--replays", type=int, default=0, help="number of seeds whose configs `Config.jit` compiles")
     parser.add_argument("--begin", type=int, default=0, help="first seed")
     parser.add_argument("--replay", nargs=3, metavar=("MODE", "SEED", "CHOICES"), help="one case, choices as JSON")
     asked = parser.parse_args()
@@ -542,6 +569,10 @@ def main() -> None:
     begun = time.monotonic()
     wanted = {mode: getattr(asked, mode) for mode in MODES}
     total = full(asked.out, wanted, SETS, asked.begin)
+    for seed in range(asked.begin, asked.begin + asked.replays):
+        for found in replays(seed, SETS[TORCH], total):
+            total["wrong"] += 1
+            print(found)
     for what, count in sorted(total.items()):
         print(f"{count:7} {what}")
     print(f"{time.monotonic() - begun:.0f} s, {cpu_s():.0f} s of them on a core")

@@ -75,3 +75,12 @@ def test_an_op_that_dynamo_does_not_trace_stays_outside_of_regions() -> None:
     assert backward is not None
     alone = [bsym for bsym in backward.bound_symbols if bsym.sym.name == "detach_vjp"]
     assert len(alone) == 1
+
+
+# Results of seed 4598 are wrong if `Config.jit` does not know that two arguments share memory.
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [SEED, 4598])
+def test_sampled_configs_that_are_compiled_again_are_right(seed: int) -> None:
+    counts: Counter[str] = Counter()
+    assert list(fuzz.replays(seed, 6, counts)) == []
+    assert min(counts[f"configs by {capture}"] for capture in fuzz.CAPTURES) > 0
