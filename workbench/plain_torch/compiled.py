@@ -22,17 +22,15 @@ BUDGET: float | None = None
 _OFFLOADING = "enable_activation_offloading"
 
 
-def compile(
-    model: Any, *, choices: Any = CHOICES, budget: Any = BUDGET, backend: str = "inductor", **options: Any
-) -> Any:
-    """Return ``torch.compile(model, **options)`` with choices, and with PyTorch's budget for all other tensors."""
+def compile(model: Any, *, choices: Any = CHOICES, budget: Any = BUDGET, backend: str = "inductor", **more: Any) -> Any:
+    """Return ``torch.compile(model, **more)`` with choices, and with PyTorch's budget for all other tensors."""
     if hasattr(model, "_orig_mod"):
         raise ValueError("the model is compiled already, so choices find nothing in it: give model._orig_mod")
     if backend not in ("inductor", "aot_eager"):
         raise ValueError(f"backend {backend!r} cannot follow choices; legal: 'inductor', 'aot_eager'")
     if budget is not None and not (isinstance(budget, int | float) and 0 <= budget <= 1):
         raise ValueError(f"budget {budget!r} is not legal; legal: a number from 0 to 1, or None for PyTorch's setting")
-    settings = options.pop("mode", None), options.pop("options", None), options.get("dynamic")
+    settings = more.pop("mode", None), more.pop("options", None), more.get("dynamic")
     if settings[0] and settings[1]:
         raise ValueError("give mode or options, not both")
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
@@ -46,7 +44,7 @@ def compile(
             return compile_fx(module, inputs, config_patches=patches)
 
     compile_graph.reset = ops.frames.clear  # type: ignore[attr-defined]  # called by torch._dynamo.reset
-    compiled: Any = torch.compile(model, backend=compile_graph, **options)
+    compiled: Any = torch.compile(model, backend=compile_graph, **more)
     if isinstance(model, torch.nn.Module):
         return compiled.register_forward_hook(lambda *_: ops.end_call()) and compiled
     return functools.wraps(model)(lambda *args, **kwargs: ops.end_call(compiled(*args, **kwargs)))
@@ -139,8 +137,7 @@ def early_readers(graph: torch.fx.Graph) -> set[torch.fx.Node]:
 
 
 def _recompute(nodes: list[torch.fx.Node]) -> None:
-    """Tag nodes and their views in the forward, because PyTorch could save an untagged view instead of its node."""
-    for node in nodes:  # grows meanwhile
+    for node in nodes:  # grows meanwhile: PyTorch could save an untagged view instead of its node
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
         views = [user for user in node.users if _is_view(user) and "recompute" not in user.meta]
         nodes += [view for view in views if view.meta.get("partitioner_tag") != "is_backward"]
@@ -155,7 +152,6 @@ def _shape(node: torch.fx.Node) -> str:
 
 
 def _is_view(node: torch.fx.Node) -> bool:
-    """Return whether a node's output is in the memory of its first input, or is an item of a tuple."""
     returns = getattr(getattr(node.target, "_schema", None), "returns", ())
     return node.name.startswith(("getitem", "_unsafe_view")) or any(out.alias_info is not None for out in returns)
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
-
 Key = tuple[str, str, int]
 _SAME = {"truediv": "div", "true_divide": "div", "rsub": "sub", "rdiv": "div", "rtruediv": "div", "rpow": "pow"}
 _SAME |= {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div"}
@@ -15,18 +13,16 @@ _SAME |= {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div"}
 
 def common_name(name: str) -> str:
     """Return the name that all forms of an operator share, such as ``add`` for ``__iadd__``."""
-    name = name.partition(".")[0].strip("_")
-    return _SAME.get(name, name)
+    return _SAME.get(plain := name.partition(".")[0].strip("_"), plain)
 
 
 class Operators:
     """Gives each operator its key: module path, operator, ordinal. Warns about each choice that is not applied."""
 
     def __init__(self, model: Any, choices: Mapping[Key, str]) -> None:
-        modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
-        self.paths, self.choices = {id(module): path for path, module in modules}, dict(choices)
-        self.found, self.known, self.told, self.frames = set[Key](), set[Key](), set[Any](), dict[str, int]()
-        for key, option in dict[Any, str](self.choices).items():
+        self.paths, self.known = {id(m): path for path, m in getattr(model, "named_modules", tuple)()}, set[Key]()
+        self.choices, self.found, self.told, self.frames = dict(choices), set[Key](), set[Any](), dict[str, int]()
+        for key, option in dict[Any, str](choices).items():
             if not isinstance(key, tuple) or [type(part) for part in key] != [str, str, int]:
                 raise ValueError(f"{key!r} is no key; legal: (module path, operator, ordinal), as ('mlp', 'mul', 0)")
             if option not in ("save", "recompute", "offload"):
@@ -35,8 +31,7 @@ class Operators:
     def key(self, ids: Iterable[int], target: Any, counts: Counter[tuple[str, str]]) -> Key:
         """Return the key of the next operator. `ids` are the ids of its modules, the innermost last."""
         inner = [0, *ids][-1]
-        # An operator of a module that was added later must not shift the ordinals of a known module.
-        path = self.paths.get(inner, "?") if inner and self.paths else ""
+        path = self.paths.get(inner, "?") if inner and self.paths else ""  # a module added later shifts no ordinals
         name = common_name(getattr(target, "__name__", str(target)))
         counts[path, name] += 1
         self.known.add(key := (path, name, counts[path, name] - 1))
