@@ -225,18 +225,28 @@ changes in each step would be compiled in each step. Remove this when Dynamo has
 """
 
 
-def _add_in_place(stock: Any, self: Any, other: Any, *, alpha: Any = None) -> Any:
-    half = (torch.float16, torch.bfloat16)
-    if isinstance(alpha, ConstantVariable) and isinstance(other, TensorVariable) and other.dtype in half:
+def _scaled_in_place(stock: Any, self: Any, *operands: Any, **scale: Any) -> Any:
+    numbers = [each for each in scale.values() if each is not None and not isinstance(each, TensorVariable)]
+    halves = [each for each in operands if isinstance(each, TensorVariable) and each.dtype in _HALF]
+    if numbers and halves:
         return None  # Dynamo then records the method as it is
-    return stock(self, other, alpha=alpha)
+    return stock(self, *operands, **scale)
 
 
-products_not_rounded = ThreadPatches("products", lambda: [wrap_function(TensorVariable, "method_add_", _add_in_place)])
+_HALF = (torch.float16, torch.bfloat16)
+
+products_not_rounded = ThreadPatches(
+    "products",
+    lambda: [
+        wrap_function(TensorVariable, name, _scaled_in_place)
+        for name in ("method_add_", "method_addcmul_", "method_addcdiv_")
+    ],
+)
 """Make Dynamo record ``a.add_(b, alpha=2.5)`` as one operator if `b` is float16 or bfloat16.
 
 Unpatched Dynamo records a product and a sum. The product is rounded to the type of `b`, but PyTorch's kernel does not
-round it. Remove this when Dynamo decomposes the method in float32.
+round it. The same holds for ``addcmul_`` and ``addcdiv_`` with a value. Remove this when Dynamo decomposes them in
+float32.
 """
 
 

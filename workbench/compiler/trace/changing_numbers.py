@@ -33,6 +33,9 @@ _BOUNDS = {torch.sym_max: (torch.maximum, "min"), torch.sym_min: (torch.minimum,
 _SCALED = frozenset(("add", "sub", "addcmul", "addcdiv"))
 """Operators that multiply their second argument by the keyword argument `alpha` or `value`."""
 
+_WIDENED = frozenset(("add", "sub", "mul", "div", "truediv", "pow", "neg", "abs", "lerp", "clamp", *_SCALED))
+"""Operators on float16 or bfloat16 that are replaced by operators on float32. PyTorch runs the others."""
+
 _FOREACH = "_foreach_"
 
 
@@ -105,8 +108,8 @@ class _Writer:
     def rewrite(self, node: fx.Node) -> None:
         """Pass tensors instead of numbers to an operator.
 
-        PyTorch's kernels read a number in the data type in which they compute, which is at least float32. An operator
-        on float16 or bfloat16 is therefore replaced by an operator on float32.
+        PyTorch's kernels read a number in the data type in which they compute, which is at least float32. Some
+        operators on float16 or bfloat16 are therefore replaced by operators on float32. The others stay as they are.
         """
         kind = _floating_type([node, *node.all_input_nodes])
         if kind is None:
@@ -126,11 +129,17 @@ class _Writer:
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         several, base = name.startswith(_FOREACH), name.removeprefix(_FOREACH).removesuffix("_")
         writes = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
-        if writes and wide is not kind and not _without_write(node.target):
+        if wide is not kind and (
+            "out" in node.kwargs
+            or _IN_PLACE.get(base, base) not in _WIDENED
+            or (writes and not _without_write(node.target))
+        ):
             return
         args, kwargs = list(fx.node.map_arg(node.args, widen)), dict(fx.node.map_arg(node.kwargs, widen))
         for factor in ("alpha", "value") if base in _SCALED else ():
             if isinstance(kwargs.get(factor), fx.Node):
+                # The kernel computes the product in the common type, and does not round it.
+                args[1:] = fx.node.map_arg(args[1:], lambda read: self._cast(node, read, wide))
                 scale = getattr(torch, "_foreach_mul") if several else torch.mul  # noqa: B009  # private
                 args[1] = self._insert(node, scale, args[1], kwargs.pop(factor))
         if wide is kind:
@@ -145,7 +154,8 @@ class _Writer:
         else:
             for item in list(node.users):  # each unpacks one tensor of the list
                 wide_item = self._insert(item, operator.getitem, made, item.args[1])
-                item.replace_all_uses_with(self._insert(item, "to", wide_item, kind))
+                own = item.meta["example_value"].dtype
+                item.replace_all_uses_with(self._insert(item, "to", wide_item, own))
                 self._nodes.erase_node(item)
         self._nodes.erase_node(node)
 
