@@ -24,8 +24,9 @@ from torch.utils.checkpoint import checkpoint
 
 import workbench
 from tests.trial_counts import combined
+from workbench.compiler.frontend import dynamo
 from workbench.compiler.frontend.dynamo import DynamoCompiled
-from workbench.errors import ProgramError, RunError
+from workbench.errors import ProgramError, ProgramWarning, RunError
 from workbench.programs import pickling
 
 pytestmark = pytest.mark.slow
@@ -297,6 +298,52 @@ def test_a_module_on_meta_is_planned_and_nothing_runs() -> None:
         assert bench.plan.peak_bytes == known.plan.peak_bytes
     with pytest.raises(RunError, match="nothing runs on the device planned"):
         bench.run()
+
+
+class Counted(nn.Module):
+    """A module with a counter, which is a constant of each graph of Dynamo."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return x * self.steps
+
+
+def test_a_program_that_is_captured_again_in_each_call_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamo, "MANY_CAPTURES", 3)
+    module = Counted()
+    replayed = workbench.open(Counted(), torch.ones(3), device="cpu").config.jit(module)
+    replayed(torch.ones(3))
+    replayed(torch.ones(3))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ProgramWarning)
+        assert torch.equal(replayed(torch.ones(3)), torch.full((3,), 3.0))
+    (text,) = (str(each.message) for each in told if isinstance(each.message, ProgramWarning))
+    assert text.startswith("the program was captured again in 3 calls, because each call differed")
+    assert re.search(r"the last at test_edge_cases.py:\d+ \(self.steps \+= 1\), where .*steps == \d no longer", text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ProgramWarning)
+        replayed(torch.ones(3))
+
+
+def test_a_program_that_raises_only_while_it_is_traced_runs_once_with_a_warning() -> None:
+    class Traced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if torch.compiler.is_compiling() and x.shape[0] == 5:
+                raise RuntimeError("not while compiling")
+            return x * 2
+
+    module = Traced()
+    replayed = workbench.open(Traced(), torch.ones(3), device="cpu").config.jit(module)
+    with pytest.warns(ProgramWarning, match="PyTorch ran this call without compilation: .*not while compiling"):
+        assert torch.equal(replayed(torch.ones(5)), torch.full((5,), 2.0))
 
 
 def test_a_program_that_is_captured_again_in_each_call_is_refused_with_the_reason(

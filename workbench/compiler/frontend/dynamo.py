@@ -14,6 +14,7 @@ import inspect
 import re
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -45,7 +46,7 @@ from workbench.compiler.interop.thunder_api import Transform
 from workbench.compiler.interop.torch_versions import dynamo_message, erase_bounds_of_bools
 from workbench.compiler.trace.source_frames import Frame, frames_of, place_of, user_line
 from workbench.compiler.trace.stable_ids import line_prefix
-from workbench.errors import ProgramError, WorkbenchError
+from workbench.errors import ProgramError, ProgramWarning, WorkbenchError
 from workbench.interop.torch_private import (
     BackendCompilerFailed,
     FailOnRecompileLimitHit,
@@ -56,6 +57,11 @@ from workbench.programs.modes import active_modes
 from workbench.util.interruptions import interruptions_raised
 
 _AS_IT_IS = contextlib.nullcontext()
+
+MANY_CAPTURES = 8
+"""Number of captures of one program at which a warning says why. It is PyTorch's default limit. Few programs need more
+for training, validation and a smaller last batch.
+"""
 
 type Compiler = Callable[[Callable[..., Any]], Any]
 """Function that calls `thunder.jit` with fixed options."""
@@ -209,6 +215,7 @@ class DynamoCompiled:
         # True if the next call may run or compile code that reads the flag set by `decompose_layers`.
         self._asks = True
         self._codes: set[CodeType] = set()
+        self._captures = 0
         finalize(self, forget, self._codes).atexit = False
         around = functools.partial(allow_compilation, self._limit, self._codes, {}, in_parts=not self._whole)
         self._call = compile_with(program, Backend(WeakMethod(self._compile)), fullgraph=self._whole, around=around)
@@ -231,19 +238,21 @@ class DynamoCompiled:
                 refusal = NotOneGraphError(_reason(error))
                 refusal.__cause__ = error
             except FailOnRecompileLimitHit as error:
-                raise ProgramError(self._recapture_message()) from error
+                raise ProgramError(self._recapture_message(self._limit)) from error
             finally:
                 self._given = ((), {})
-            if RAISES in str(refusal):
-                # Dynamo hides an exception that the program raises. A training loop may catch it, as for a bad batch.
-                self._program(*args, **kwargs)
-            raise refusal
+            if RAISES not in str(refusal):
+                raise refusal
+            # Dynamo hides an exception that the program raises. A training loop may catch it, as for a bad batch.
+            made = self._program(*args, **kwargs)
+        warnings.warn(ProgramWarning(f"PyTorch ran this call without compilation: {refusal}"), stacklevel=2)
+        return made
 
-    def _recapture_message(self) -> str:
-        """Return the error message for a program that was captured too often, with the cause of the last capture."""
+    def _recapture_message(self, count: int) -> str:
+        """Return the message for a program that was captured in `count` calls, with the cause of the last capture."""
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
-            f"the program was captured again in {self._limit} calls, because each call differed from all "
+            f"the program was captured again in {count} calls, because each call differed from all "
             f"before{where}. Values that change with each call, such as a counter or a growing list, must be tensors, "
             "or outside of the program; pad shapes to a few sizes"
         )
@@ -285,6 +294,9 @@ class DynamoCompiled:
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self._observer is not None:
             self._observer.stage("capture", time.perf_counter() - self._since)
+        self._captures += 1
+        if self._captures == MANY_CAPTURES:
+            warnings.warn(ProgramWarning(self._recapture_message(self._captures)), stacklevel=2)
         asks = asks_for_layers(dynamo_utils.get_traced_code())
         self._asks = asks or (self._jitted is not None and self._asks)
         whole = prepare_graph(self._program, *self._given, graph, inputs, shared=self._shared)
