@@ -90,8 +90,10 @@ def test_gradients_are_right_if_an_input_is_written(
     torch.testing.assert_close(made, right)
     reasons = [str(w.message) for w in told if "is not applied" in str(w.message)]
     assert all("it reads an input that the step writes in place" in reason for reason in reasons)
-    # PyTorch copies an input with gradients before the step writes it, so its readers can run again.
-    assert bool(reasons) == (("", "mul", 0) in choices and name != "input with gradients")
+    # PyTorch copies an input with gradients before the step writes it, so its readers could run again. In a graph for
+    # Inductor, the copy back looks like any other write.
+    copied = name == "input with gradients" and backend == "aot_eager"
+    assert bool(reasons) == (("", "mul", 0) in choices and not copied)
 
 
 @pytest.mark.slow

@@ -572,7 +572,8 @@ class _Tracer(fx.Interpreter):
         # Thunder's own method is one statement, with no fence between its computation and its write.
         whole = target in _WITHOUT_GRADIENTS and not self.differentiated
         plain = "" if function in LOWERED or whole else out_of_place_name(target)
-        if plain and (getattr(torch.Tensor, plain) in LOWERED or (plain in _SCALED and reads_half(args))):
+        scaled = plain in _SCALED and not kwargs.keys().isdisjoint(("alpha", "value")) and reads_half(args)
+        if plain and (getattr(torch.Tensor, plain) in LOWERED or scaled):
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
             # Compute from a clone. Thunder passes the operator to PyTorch, whose gradient may read the old value.

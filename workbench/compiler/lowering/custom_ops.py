@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import itertools
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -270,7 +271,9 @@ def _run(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def _run_again(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Run an operator for the second time, and raise an error if it draws random numbers."""
+    """Run an operator again. If this is the first time, raise an error if the operator draws random numbers."""
+    if overload in _no_draws:
+        return overload(*args, **kwargs)
     before = _random_states()
     made = overload(*args, **kwargs)
     if not all(map(torch.equal, before, _random_states())):
@@ -279,7 +282,12 @@ def _run_again(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, A
             f"{name} draws random numbers and runs again in the backward, where it draws other numbers: define the "
             "operator with tags=[torch.Tag.nondeterministic_seeded], and open the program again"
         )
+    _no_draws.add(overload)
     return made
+
+
+_no_draws: weakref.WeakSet[OpOverload] = weakref.WeakSet()
+"""Operators that drew no random numbers when they ran again. The comparison takes 10 KB, and is made once."""
 
 
 def _random_states() -> list[torch.Tensor]:

@@ -66,8 +66,7 @@ class Orders:
         for side, trace in (("forward", split.forward), ("backward", split.backward)):
             schedule = self.communication.get(side)
             if schedule is not None and trace is not None:
-                place = {id(bsym): at for at, bsym in enumerate(filter(is_statement, trace.bound_symbols))}
-                found[side] = found[side][[place[id(bsym)] for bsym in schedule.statements]]
+                found[side] = found[side][_positions(trace, schedule)]
         return found
 
     def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
@@ -108,7 +107,7 @@ class Orders:
 
         def traces() -> tuple[TraceCtx, TraceCtx | None]:
             edited = {
-                side: constraints.reorder(trace, schedules[side], orders[side]) if side in schedules else trace
+                side: _reorder(trace, schedules[side], orders[side]) if side in schedules else trace
                 for side, trace in (("forward", split.forward), ("backward", split.backward))
                 if trace is not None
             }
@@ -136,6 +135,20 @@ class Orders:
             # If `commutes` cannot decide that the results stay equal, the plan is proven like any other plan.
             proof=self.base.proof if commutes(self.base.graph, rows) else UNPROVEN,
         )
+
+
+def _positions(trace: TraceCtx, schedule: CollectiveSchedule) -> list[int]:
+    """Return the position in a plan's trace of each statement of a schedule.
+
+    The plan's fusions may have other numbers in their names, but they have the same arguments and output.
+    """
+    place = {(id(b.args), id(b.output)): at for at, b in enumerate(filter(is_statement, trace.bound_symbols))}
+    return [place[id(b.args), id(b.output)] for b in schedule.statements]
+
+
+def _reorder(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
+    own, at = tuple(filter(is_statement, trace.bound_symbols)), _positions(trace, schedule)
+    return constraints.reorder(trace, dataclasses.replace(schedule, statements=tuple(own[i] for i in at)), order)
 
 
 def search_best_order(
