@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import workbench
 from workbench.compiler.lowering import functionalize
@@ -45,8 +46,22 @@ def assign_to_zeros(y: torch.Tensor) -> torch.Tensor:
     return made.reshape(-1).square().sum()
 
 
+def assign_in_a_checkpoint(y: torch.Tensor) -> torch.Tensor:
+    """Read a value before a part of it is overwritten. The backward of a checkpoint reads this value again."""
+
+    def region(given: torch.Tensor) -> torch.Tensor:
+        rows = given * 2
+        before = rows.clone()
+        rows[0] = 0.0
+        return (before * given + rows).sin()
+
+    made: torch.Tensor = checkpoint(region, y, use_reentrant=False)
+    return made.sum()
+
+
 ASSIGNED: dict[str, Op] = {"assign_rows": assign_rows, "assign_to_zeros": assign_to_zeros}
 RIGHT: dict[str, Op] = ASSIGNED | {
+    "assign_in_a_checkpoint": assign_in_a_checkpoint,
     "relu": lambda y: F.relu(y, inplace=True),
     "relu6": lambda y: F.relu6(y, inplace=True),
     "leaky_relu": lambda y: F.leaky_relu(y, 0.1, inplace=True),

@@ -62,6 +62,15 @@ def _mark_parts(bsym: BoundSymbol, results: Collection[str]) -> None:
             sub.tags.add(BoundSymbolTag.RECOMPUTE_IN_BACKWARD)
 
 
+def is_marked(bsym: BoundSymbol) -> bool:
+    """Return whether the backward computes any result or intermediate value of a statement again."""
+    return (
+        BoundSymbolTag.RECOMPUTE_IN_BACKWARD in bsym.tags
+        or any(ProxyTag.RECOMPUTE_IN_BACKWARD in proxy.tags for proxy in bsym.flat_proxy_outs)
+        or any(map(is_marked, bsym.subsymbols))
+    )
+
+
 def save_draws(trace: TraceCtx) -> None:
     """Undo the marks for recomputation that Thunder's interpreter gave to random draws. All other marks stay.
 

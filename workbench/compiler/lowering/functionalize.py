@@ -37,6 +37,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.interop.torch_versions import plain_function_apply
 from workbench.compiler.layers.expand_trace import TraceExpander
 from workbench.compiler.layers.partition import KEPT, LayerMismatch, LayerPartition, ReducedTrace
+from workbench.compiler.lowering.checkpoint_regions import is_marked
 from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.trace.copy_sets import VIEWS, count_copies_and_fences, is_copy
 from workbench.compiler.trace.corrections import STALE, mark
@@ -92,6 +93,8 @@ class PrivateCopies:
         """Return whether no gradient needs values that a copy overwrites, as far as the operators show.
 
         Each copy must be an assignment to a part. `_private_copies` has checked that no older view is read after it.
+        A marked statement of a checkpoint must not use the memory before the last copy, because the backward computes
+        this statement again, from the overwritten memory.
         """
         own = {id(bsym) for bsym in self.copies.values()}
         if any(bsym.sym.name != ASSIGNS for bsym in self.copies.values()):
@@ -99,6 +102,8 @@ class PrivateCopies:
         last = max(at for at, bsym in enumerate(bsyms) if id(bsym) in own)
         for at, bsym in enumerate(bsyms):
             reads = self._has(bsym.flat_proxy_args)
+            if at <= last and (reads or self._has(bsym.flat_proxy_outs)) and is_marked(bsym):
+                return False
             if reads and bsym.sym.name in (ASSIGNS, "getitem") and self._has(tree_flatten(bsym.args[1])[0]):
                 return False  # a gradient reads the index
             if at > last or id(bsym) in own:
