@@ -140,6 +140,16 @@ def repeated(x: torch.Tensor) -> torch.Tensor:
     return y * same + each * turned + kept
 
 
+def written_after_copies(x: torch.Tensor) -> torch.Tensor:
+    """Write into the inputs of operators whose results Thunder computes as views."""
+    y, z = x.sin(), x.cos()
+    same, each = y.repeat(1, 1), y.repeat_interleave(1, 1)
+    turned, product = z.flip(()), z.detach().view(4, 4, 1).prod(-1)
+    y += 1
+    z[1] = 5.0
+    return same * each + turned * product + y * z
+
+
 def upsampled(x: torch.Tensor) -> torch.Tensor:
     """Add to the only value of a map, upsampled to the size of the next map, as a feature pyramid does."""
     y = functional.interpolate(x.mean().reshape(1, 1, 1, 1), size=(4, 4), mode="nearest")
@@ -149,6 +159,7 @@ def upsampled(x: torch.Tensor) -> torch.Tensor:
 
 PROGRAMS = [
     repeated,
+    written_after_copies,
     upsampled,
     scaled_row,
     filled_row,
@@ -242,7 +253,29 @@ def copied_into_an_unread_value(x: torch.Tensor, held: torch.Tensor) -> torch.Te
     return x * 2
 
 
+def given_after_a_copy(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    before = held.repeat(1, 1)
+    held.mul_(2)
+    return x * before
+
+
+def dropped_nothing(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    """Write into the result of a dropout that returns its input itself."""
+    y = functional.dropout(held, 0.0, training=True)
+    y *= 2
+    return x * y
+
+
+def viewed_by_keyword(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    y = torch.reshape(input=held, shape=(2, 8))
+    y *= 2
+    return x * y.sum()
+
+
 WITHOUT_GRADIENTS = [
+    given_after_a_copy,
+    dropped_nothing,
+    viewed_by_keyword,
     part_of_what_is_returned,
     parts_of_what_is_given,
     by_index_and_by_name,

@@ -425,7 +425,7 @@ class _Tracer(fx.Interpreter):
                 self.aliases.refuse_input(n)
                 shared = self._unnoticed_write(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
-                if n in self.aliases.written_owners and shares_memory(made, trace.scopes[-1][recorded:]):
+                if self.aliases.needs_own_memory(n) and shares_memory(made, trace.scopes[-1][recorded:]):
                     made = thunder_functions[torch.clone](made)
                     mark(self._statements_since()[-1:], OWN_MEMORY)
                 if shared is not None:

@@ -259,9 +259,21 @@ class Aliases:
         return found
 
     @functools.cached_property
-    def written_owners(self) -> frozenset[fx.Node]:
-        """The nodes that allocate memory which a later node overwrites in place, and the written inputs."""
-        return frozenset(_chain(written)[-1] for node in self._graph.nodes for written in written_nodes(node))
+    def _last_writes(self) -> dict[fx.Node, fx.Node]:
+        """The last node that overwrites each memory in place, by owner of the memory."""
+        return {_chain(written)[-1]: node for node in self._graph.nodes for written in written_nodes(node)}
+
+    def needs_own_memory(self, node: fx.Node) -> bool:
+        """Return whether PyTorch puts the result of a node in new memory, and a write would show a shared memory.
+
+        Such a write comes after the node, and overwrites the memory of the result or of an input.
+        """
+        # For `dropout`, Dynamo has new memory, but PyTorch returns the input itself if it drops nothing.
+        memory = _memory(node) if self._last_writes and _only_computes(node) else None
+        if memory is None or self._names_by_memory[memory][0] is not node:
+            return False
+        owners = (_chain(held)[-1] for held in (node, *node.all_input_nodes))
+        return any(node < self._last_writes.get(owner, node) for owner in owners)
 
     @functools.cached_property
     def unread_writes(self) -> dict[fx.Node, fx.Node]:
