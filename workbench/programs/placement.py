@@ -173,11 +173,11 @@ def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:
             memo[id(tensor)] = _wrap_like(tensor, _tensor_in(storages[place], tensor))
     _copies(found.functions, memo)
     made = copy.deepcopy(objects, memo)
-    for optimizer in found.optimizers:
-        copy_added(optimizer, memo)
     for tensor in {id(tensor): tensor for tensor in tensors}.values():
         for hook in gradient_hooks(tensor):
             memo[id(tensor)].register_post_accumulate_grad_hook(copy.deepcopy(hook, memo))
+    for optimizer in found.optimizers:
+        copy_added(optimizer, memo)
     return made
 
 

@@ -495,6 +495,61 @@ def test_a_step_whose_optimizers_run_in_hooks_trains_as_eager() -> None:
     torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict())
 
 
+SCRIPT = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+optimizers = {parameter: torch.optim.SGD([parameter], lr=0.1, momentum=0.9) for parameter in model.parameters()}
+
+class Updates:
+    def __init__(self):
+        self.optimizers = optimizers
+
+    def update(self, parameter):
+        self.optimizers[parameter].step()
+        self.optimizers[parameter].zero_grad()
+
+    __call__ = update
+
+def update(parameter):
+    optimizers[parameter].step()
+    optimizers[parameter].zero_grad()
+
+for parameter in model.parameters():
+    parameter.register_post_accumulate_grad_hook(HOOK)
+
+def step(x):
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss.detach()
+"""
+"""A training script, whose hooks read their optimizers from globals. In each script, ``HOOK`` is an expression."""
+
+
+def run_script(hook: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"__name__": "script"}
+    exec(SCRIPT.replace("HOOK", hook), made)
+    return made
+
+
+@pytest.mark.parametrize("hook", ["update", "Updates().update", "Updates()", "lambda own: update(own)"])
+def test_hooks_that_read_globals_train_every_parameter(hook: str) -> None:
+    ours, theirs = run_script(hook), run_script(hook)
+    batches = torch.randn(STEPS, 3, 8, generator=torch.Generator().manual_seed(0))
+    bench = workbench.open(ours["step"], batches[0], executor="torch")
+    assert all(not optimizer.state for optimizer in ours["optimizers"].values())
+    compiled = bench.config.jit(ours["step"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConfigWarning)
+        for x in batches:
+            torch.testing.assert_close(compiled(x), theirs["step"](x))
+            assert all(parameter.grad is None for parameter in ours["model"].parameters())
+    assert [len(optimizer.state) for optimizer in ours["optimizers"].values()] == [1] * 4
+    torch.testing.assert_close(ours["model"].state_dict(), theirs["model"].state_dict())
+
+
 @pytest.mark.parametrize("copied", [place_copied, send], ids=["copied", "sent"])
 def test_a_copy_of_a_step_keeps_the_optimizers_in_its_hooks(copied: Callable[[Trained], Trained]) -> None:
     ours, theirs = copied(stepped_in_hooks()), stepped_in_hooks()

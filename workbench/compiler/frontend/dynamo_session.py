@@ -11,6 +11,8 @@ import contextlib
 import functools
 import itertools
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
@@ -24,7 +26,15 @@ from workbench.compiler.interop.shared_context import shared_context
 from workbench.compiler.interop.torch_versions import settings_context
 from workbench.compiler.lowering import without_value_checks
 from workbench.compiler.lowering.patch_context import compile_alone
-from workbench.interop.torch_private import dynamo_config, eval_frame, kl
+from workbench.interop.torch_private import (
+    ConvertFrameReturn,
+    FrameAction,
+    FrameExecStrategy,
+    dynamo_config,
+    engine_run_backward,
+    eval_frame,
+    kl,
+)
 from workbench.programs.modes import active_modes
 
 RECOMPILE_LIMIT = 64
@@ -76,15 +86,31 @@ def compile_with(
 def _callback_in_context(
     around: Callable[[], contextlib.AbstractContextManager[None]], converts: Any
 ) -> Callable[..., Any]:
-    """Wrap the function that Dynamo calls to compile a frame, so that the function runs in the context `around`."""
+    """Wrap the function that Dynamo calls to compile a frame, so that the function runs in the context `around`.
+
+    Hooks of the user run uncompiled during a backward. Dynamo compiles a hook for the first parameter, and may then run
+    this code for all others: its guards do not cover a parameter that is the key of a global dictionary.
+    """
 
     # Copy the callback's attributes, because Dynamo identifies a callback's backend by these attributes.
     @functools.wraps(converts, updated=("__dict__",))
     def converted(*args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_code is _ENGINE and not args[0].f_code.co_filename.startswith(_TORCH):
+            return ConvertFrameReturn(_UNCOMPILED, apply_to_code=False)
         with callback_running(), around():
             return converts(*args, **kwargs)
 
     return converted
+
+
+_ENGINE = engine_run_backward.__code__
+"""The function of PyTorch that runs a backward, and therefore the caller of each hook."""
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+"""Folder of PyTorch's own hooks, such as those of checkpoints. Dynamo compiles the code that these hooks call."""
+
+_UNCOMPILED = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
+"""Tells Dynamo to run a frame uncompiled, with all frames that it calls."""
 
 
 @contextlib.contextmanager
