@@ -13,6 +13,14 @@ function isUnrun({ content }: NotebookPanel): boolean {
   return cells.every((cell) => cell.cell_type !== "code" || ((cell as { execution_count?: unknown }).execution_count ?? null) === null);
 }
 
+/** Closes JupyterLab's dialogs that ask for a kernel, so that the commands of their cells end. In other languages than English, they stay open. */
+function closeKernelDialogs(): void {
+  Dialog.tracker.forEach((dialog) => {
+    const title = dialog.node.querySelector(".jp-Dialog-header")?.textContent ?? "";
+    if (title.startsWith("Select Kernel")) dialog.dispose();
+  });
+}
+
 /** Runs all cells once a notebook's kernel has started, if the user asked for it earlier. */
 export function runAllWhenReady(app: JupyterFrontEnd, notebooks: INotebookTracker): void {
   const waiting = new WeakSet<NotebookPanel>();
@@ -24,11 +32,11 @@ export function runAllWhenReady(app: JupyterFrontEnd, notebooks: INotebookTracke
       const asks = context.hasNoKernel && !context.isReady;
       await (asks ? context.ready : result);
       // The dialogs ask for a kernel, which now runs. Each of them ends its cell's command with an error.
-      if (asks) Dialog.flush();
+      if (asks) closeKernelDialogs();
       await result.catch(() => undefined);
       await context.ready;
       // A notebook whose user chose no kernel is ready, too.
-      if (!panel.isDisposed && context.session?.kernel && (asks || isUnrun(panel))) await NotebookActions.runAll(panel.content, context);
+      if (!panel.isDisposed && context.session?.kernel && isUnrun(panel)) await NotebookActions.runAll(panel.content, context);
     } finally {
       waiting.delete(panel);
     }
