@@ -133,6 +133,8 @@ SEAM = PrivateApi(
         "TensorVariable": ("method_add_",),
         "UserFunctionVariable": ("call_function",),
         "VariableBuilder": ("wrap_symfloat",),
+        "engine_run_backward": ("__code__",),
+        "FrameAction": ("SKIP",),
         "kl": ("_KL_MEMOIZE", "_KL_REGISTRY"),
         "compile_lock": ("_is_owned", "acquire", "release"),
         "OPDEFS": ("get",),

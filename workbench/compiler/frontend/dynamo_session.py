@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import logging
 import os
@@ -106,7 +107,7 @@ def _callback_in_context(
 _ENGINE = engine_run_backward.__code__
 """The function of PyTorch that runs a backward, and therefore the caller of each hook."""
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+_TORCH = os.path.dirname(inspect.getfile(torch)) + os.sep
 """Folder of PyTorch's own hooks, such as those of checkpoints. Dynamo compiles the code that these hooks call."""
 
 _UNCOMPILED = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
