@@ -507,7 +507,8 @@ class _Tracer(fx.Interpreter):
             # Thunder's factories lack these keywords. Omit a keyword that has its default value.
             kwargs = {name: value for name, value in kwargs.items() if value is not _DEFAULTS.get(name, ())}
             out = kwargs.pop("out", None)
-            args, kwargs = cast(target, args, kwargs)
+            if out is None:  # autocast does not apply to operators that write into a given tensor
+                args, kwargs = cast(target, args, kwargs, self.running.meta.get("example_value"))
             args, kwargs = normalize_arguments(target, known, unpack_list(target, known, args), kwargs)
             if target in SOFT:
                 args, kwargs = add_dimension(args, kwargs)
@@ -581,8 +582,10 @@ class _Tracer(fx.Interpreter):
             return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
         if known is None and method is None:
             raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
-        if function is not None and function in LOWERED:
-            args, kwargs = cast(function, args, kwargs)
+        # Autocast applies to no in-place method. An in-place method calls this method with the out-of-place name.
+        if function is not None and self.running.target == target:
+            args, kwargs = cast(function, args, kwargs, self.running.meta.get("example_value"))
+            method = None if method is None else getattr(args[0], target)
         # Thunder's methods accept all keywords, but call functions that accept only some keywords. Normalize the
         # arguments for the method, and then for the function.
         for replacement in (known or method, thunder_functions.get(getattr(torch, target, None))):
