@@ -106,7 +106,7 @@ class Partition(CustomPartitionerFn):
                 self.ops.tell(key, "it reads an input that the step writes in place")
             else:
                 alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
-                _recompute([base, *(node for node in alike if node not in early)])
+                _recompute([base, *{n.args[0] if n.name.startswith("getitem") else n for n in alike} - early])
         settings: Any = {} if self.budget is None else {"activation_memory_budget": self.budget or 1e-9 * bool(early)}
         away = {node.name: key for node in gm.graph.nodes if (key := node.meta.get("should_offload"))}
         settings |= {_OFFLOADING: True, "activation_offload_separate_stream": torch.cuda.is_available()} if away else {}
@@ -136,7 +136,7 @@ def early_readers(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     return {user for node in written for user in node.users} - written - {*copies}
 
 
-def _recompute(nodes: list[torch.fx.Node]) -> None:
+def _recompute(nodes: list[Any]) -> None:
     for node in nodes:  # grows meanwhile: PyTorch could save an untagged view instead of its node
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
         views = [user for user in node.users if _is_view(user) and "recompute" not in user.meta]
