@@ -37,6 +37,9 @@ RESETS_DETERMINISM = Version("2.11.dev0") > TORCH
 This is so on PyTorch 2.10, and not on PyTorch 2.11 and 2.12.
 """
 
+WIDENS_RMS_NORM = Version("2.12.dev0") <= TORCH
+"""Whether autocast on CUDA computes `rms_norm` in float32: on PyTorch 2.12, not on 2.10; 2.11 was not looked at."""
+
 
 def settings_context(changes: Callable[[], Iterator[None]]) -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Turn a generator function that changes settings of PyTorch into a function that returns a context manager.

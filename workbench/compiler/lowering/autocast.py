@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler.interop.thunder_api import TensorProxy, compile_data, to_torch_dtype
+from workbench.compiler.interop.torch_versions import WIDENS_RMS_NORM
 from workbench.interop.torch_private import _nn_pad
 from workbench.interop.torch_private import _pytree as pytree
 
@@ -50,7 +51,8 @@ WIDE = {
         upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d _upsample_bicubic2d_aa
         _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d cumprod
         cumsum linalg_matrix_norm linalg_vector_norm log_softmax norm prod softmax sum
-    """,
+    """
+    + "rms_norm" * WIDENS_RMS_NORM,
 }
 """PyTorch's operators that autocast computes in float32. If a call gives a `dtype`, it is that of the result."""
 
@@ -69,7 +71,7 @@ _OTHER_NAMES: dict[str, tuple[Callable[..., Any], ...]] = {
     "cross_entropy_loss": (functional.cross_entropy,),
     "grid_sampler": (functional.grid_sample,),
     "log_softmax": (torch.special.log_softmax,),
-    "pow": (operator.pow, torch.Tensor.__pow__, torch.Tensor.__rpow__),
+    "pow": (operator.pow, *(getattr(torch.Tensor, f"__{name}__") for name in ("pow", "rpow"))),
     "softmax": (functional.softmin, torch.special.softmax),
     **{f"{kind}_pool3d": (getattr(functional, f"{kind}_pool3d_with_indices"),) for kind in ("max", "adaptive_max")},
     **{
