@@ -80,7 +80,7 @@ def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
         workbench.open(program, x, device="cpu", executor="torch").config.jit(program) for program in (module, other)
     )
     for jitted in (growing, counting, growing):
-        for _ in range(4):
+        for _ in range(3):
             jitted(x)
     # The last call was captured again, because `calls` had changed since the call before.
     change = counting._last_change()

@@ -215,7 +215,7 @@ class DynamoCompiled:
         # True if the next call may run or compile code that reads the flag set by `decompose_layers`.
         self._asks = True
         self._codes: set[CodeType] = set()
-        self._captures = 0
+        self._captures, self._told = 0, False
         finalize(self, forget, self._codes).atexit = False
         around = functools.partial(allow_compilation, self._limit, self._codes, {}, in_parts=not self._whole)
         self._call = compile_with(program, Backend(WeakMethod(self._compile)), fullgraph=self._whole, around=around)
@@ -227,9 +227,10 @@ class DynamoCompiled:
         self._given = (args, kwargs)
         usual = _AS_IT_IS if dynamo_stance.is_default_stance() else dynamo_stance.default_stance()
         through = decompose_layers() if self._asks else _AS_IT_IS
+        refusal: NotOneGraphError | None = None
         with usual, active_modes(self._modes), through, interruptions_raised(exits=True):
             try:
-                return self._call(*args, **kwargs)
+                made = self._call(*args, **kwargs)
             except BackendCompilerFailed as error:
                 if isinstance(error.inner_exception, WorkbenchError):
                     raise error.inner_exception from None
@@ -241,11 +242,16 @@ class DynamoCompiled:
                 raise ProgramError(self._recapture_message(self._limit)) from error
             finally:
                 self._given = ((), {})
-            if RAISES not in str(refusal):
-                raise refusal
-            # Dynamo hides an exception that the program raises. A training loop may catch it, as for a bad batch.
-            made = self._program(*args, **kwargs)
-        warnings.warn(ProgramWarning(f"PyTorch ran this call without compilation: {refusal}"), stacklevel=2)
+            if refusal is not None:
+                if RAISES not in str(refusal):
+                    raise refusal
+                # Dynamo hides an exception that the program raises. A training loop may catch it, as for a bad batch.
+                made = self._program(*args, **kwargs)
+        if refusal is not None:
+            warnings.warn(ProgramWarning(f"PyTorch ran this call without compilation: {refusal}"), stacklevel=2)
+        if self._captures >= MANY_CAPTURES and not self._told:
+            self._told = True
+            warnings.warn(ProgramWarning(self._recapture_message(self._captures)), stacklevel=2)
         return made
 
     def _recapture_message(self, count: int) -> str:
@@ -295,8 +301,6 @@ class DynamoCompiled:
         if self._observer is not None:
             self._observer.stage("capture", time.perf_counter() - self._since)
         self._captures += 1
-        if self._captures == MANY_CAPTURES:
-            warnings.warn(ProgramWarning(self._recapture_message(self._captures)), stacklevel=2)
         asks = asks_for_layers(dynamo_utils.get_traced_code())
         self._asks = asks or (self._jitted is not None and self._asks)
         whole = prepare_graph(self._program, *self._given, graph, inputs, shared=self._shared)
