@@ -83,6 +83,12 @@ def _restored_random_state_of_torch() -> contextlib.AbstractContextManager[None]
     return torch.random.fork_rng(devices=devices, enabled=not _has_fake_random_state())
 
 
+def random_states() -> list[torch.Tensor]:
+    """Return the states of PyTorch's default generators; without CUDA's while a CUDA graph is captured."""
+    known = torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing()
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if known else ())]
+
+
 @contextlib.contextmanager
 def restored_random_states() -> Iterator[None]:
     """Restore the states of the random numbers of Python, NumPy and PyTorch at the end of the context."""

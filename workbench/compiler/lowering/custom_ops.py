@@ -46,6 +46,7 @@ from workbench.interop.torch_private import (
     _current_graph_task_id,
 )
 from workbench.interop.torch_private import _pytree as pytree
+from workbench.programs.placement import random_states
 
 NAME = "workbench_operators"
 _PYTORCHS = frozenset({
@@ -274,9 +275,9 @@ def _run_again(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, A
     """Run an operator again. If this is the first time, raise an error if the operator draws random numbers."""
     if overload in _no_draws:
         return overload(*args, **kwargs)
-    before = _random_states()
+    before = random_states()
     made = overload(*args, **kwargs)
-    if not all(map(torch.equal, before, _random_states())):
+    if not all(map(torch.equal, before, random_states())):
         name = overload._schema.name
         raise ProgramError(
             f"{name} draws random numbers and runs again in the backward, where it draws other numbers: define the "
@@ -288,12 +289,6 @@ def _run_again(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, A
 
 _no_draws: weakref.WeakSet[OpOverload] = weakref.WeakSet()
 """Operators that drew no random numbers when they ran again. The comparison takes 10 KB, and is made once."""
-
-
-def _random_states() -> list[torch.Tensor]:
-    """Return the states of the default generators; without CUDA's while a CUDA graph is captured."""
-    known = torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing()
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if known else ())]
 
 
 def _meta(name: str, *args: Any, **kwargs: Any) -> Any:

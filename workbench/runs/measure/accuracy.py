@@ -20,6 +20,7 @@ from workbench.analysis.memory.allocator import dense_parts, storage_bytes
 from workbench.errors import ProgramError, is_out_of_memory, short_repr
 from workbench.interop.torch_private import OpOverload, TorchDispatchMode, _to_copy
 from workbench.programs.modes import active_modes
+from workbench.programs.placement import random_states
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.runs.log.tensor_error import THIS_RUN, TensorError
 from workbench.runs.measure.saved_reference import Reference, SavedReferences
@@ -789,12 +790,12 @@ class ForwardWatch(TorchDispatchMode):
         self.least = 0.0
         """Relative tolerance of the least precise data type to which the program rounds values itself; 0 if none."""
         self._own = False
-        self._before = _random_states()
+        self._before = random_states()
 
     @property
     def random(self) -> bool:
         """Return whether any random numbers were drawn so far."""
-        return self._own or not all(map(torch.equal, self._before, _random_states()))
+        return self._own or not all(map(torch.equal, self._before, random_states()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -806,10 +807,6 @@ class ForwardWatch(TorchDispatchMode):
         if func is _to_copy and args[0].dtype in _PRECISE and result.dtype in _IMPRECISE:
             self.least = max(self.least, RELATIVE_TOLERANCE[result.dtype])
         return result
-
-
-def _random_states() -> list[torch.Tensor]:
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
