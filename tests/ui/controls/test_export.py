@@ -257,6 +257,8 @@ def test_a_fit_shows_its_progress_and_ends_when_it_is_cancelled(app, bench, monk
     assert app.controls.exported["refused"].startswith("The fit was cancelled.")
     app._on_message({"type": "export_cancel"})  # nothing waits: nothing changes
     assert app.controls.exported["asked"] == "long"
+    app.exporter.forget()  # a run has ended: without an answer, the page would ask for the fit again
+    assert app.controls.exported["asked"] == "long"
 
 
 @pytest.mark.slow

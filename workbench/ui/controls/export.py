@@ -184,10 +184,14 @@ class Exporter:
         self._answer((path or "choices.py", target, asked, peak))
 
     def forget(self) -> None:
-        """Drop the shown file, because the choices have changed. A request that is not answered yet begins again."""
+        """Drop the shown file, because the choices have changed. A request that is not answered yet begins again.
+
+        A cancelled fit stays cancelled: without an answer, the page would ask for it again.
+        """
         with self._lock:
             self._turn += 1
-            self._controls.exported = {}
+            if self._controls.exported.get("refused") != _CANCELLED:
+                self._controls.exported = {}
             pending = self._pending
         if pending is not None:
             self._answer(pending)
