@@ -89,8 +89,8 @@ def _callback_in_context(
 ) -> Callable[..., Any]:
     """Wrap the function that Dynamo calls to compile a frame, so that the function runs in the context `around`.
 
-    Hooks of the user run uncompiled during a backward. Dynamo compiles a hook for the first parameter, and may then run
-    this code for all others: its guards do not cover a parameter that is the key of a global dictionary.
+    Hooks of the user run uncompiled during a backward. Dynamo would compile a hook once for each parameter that is the
+    key of a dictionary.
     """
 
     # Copy the callback's attributes, because Dynamo identifies a callback's backend by these attributes.
@@ -179,6 +179,7 @@ def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_patches.settings_told_without_functions(),
         dynamo_patches.hooks_installed_when_traced(),
         dynamo_patches.products_not_rounded(),
+        dynamo_patches.same_objects_guarded(),
         without_value_checks.traced(),
     ):
         _keep_to(_limits.append, limit)

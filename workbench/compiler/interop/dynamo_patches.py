@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import threading
@@ -21,9 +22,11 @@ from workbench.compiler.interop.thread_patches import (
 )
 from workbench.interop.torch_private import (
     ConstantVariable,
+    ConstDictVariable,
     DictGetItemSource,
     FakeTensorMode,
     GlobalSource,
+    GuardBuilder,
     InliningInstructionTranslator,
     InstructionTranslatorBase,
     LocalGeneratorObjectVariable,
@@ -38,6 +41,7 @@ from workbench.interop.torch_private import (
     dynamo_builder,
     dynamo_config,
     dynamo_utils,
+    install_guard,
 )
 
 
@@ -247,6 +251,42 @@ products_not_rounded = ThreadPatches(
 Unpatched Dynamo records a product and a sum. The product is rounded to the type of `b`, but PyTorch's kernel does not
 round it. The same holds for ``addcmul_`` and ``addcdiv_`` with a value. Remove this when Dynamo decomposes them in
 float32.
+"""
+
+
+def _guard_of_same_object(stock: Any, source: Any, known: Any) -> Any:
+    guard = stock(source, known)
+    if guard is None and known and known != source:
+        return functools.partial(GuardBuilder.DUPLICATE_INPUT, source_b=known)
+    return guard
+
+
+def _guard_of_absent_key(stock: Any, self: Any, tx: Any, args: Sequence[Any]) -> None:
+    stock(self, tx, args)
+    key = args[0]
+    if self.source and key.source and not key.is_python_constant() and key not in self:
+        install_guard(self.make_guard(functools.partial(_absent, key=key.source)))
+
+
+def _absent(builder: Any, guard: Any, key: Any) -> None:
+    condition = f"{builder.arg_ref(key.name)} not in {builder.arg_ref(guard)}"
+    builder.object_aliasing_guard_codes.append((condition, condition))
+
+
+same_objects_guarded = ThreadPatches(
+    "same objects",
+    lambda: [
+        wrap_function(dynamo_builder, "make_dupe_guard", _guard_of_same_object),
+        wrap_function(ConstDictVariable, "install_dict_contains_guard", _guard_of_absent_key),
+    ],
+)
+"""Make Dynamo guard which keys of a dictionary or set an object is, and that two names are the same object.
+
+Dynamo knows an object by the name under which it first read it. Unpatched Dynamo guards that two names are the same
+object only if both are arguments or both are global. A function that finds a parameter in a global dictionary, as in
+``optimizers[parameter].step()``, would train the first parameter in each call. Unpatched Dynamo also does not guard
+that an object is not in a dictionary, as in ``if parameter in frozen``. Remove the first patch when ``make_dupe_guard``
+makes a guard for each two names, and the second when ``install_dict_contains_guard`` guards absent objects.
 """
 
 
