@@ -69,6 +69,9 @@ _MOST_DIFFERENCES = 5
 """Largest number of differences that a warning names."""
 _COMMENT_WIDTH = 108
 
+_PART = r"(thunder|eager):[0-9a-f.]+(\+\w+)*"
+"""Pattern of the text that `Config.parts` has for a part."""
+
 _OF_TEXTS = ("choices", "versions", "modes", "parts")
 """Fields that map texts to texts."""
 _LEGAL = "a config contains only a docstring, `import workbench as wb`, and `config = wb.Config(...)` with literals"
@@ -105,8 +108,9 @@ class Config:
         interpreter, or by Dynamo as several graphs (``parts``).
     parts : mapping of str to str
         For a program with several graphs, maps the name of each part (``part1``, ``part2``, …) to its compiler and
-        fingerprint, such as ``thunder:1f0c4a7be2d9``. The compiler is ``eager`` if PyTorch runs the part uncompiled. In
-        `choices`, the ids of a part's sites begin with the part's name.
+        fingerprint, such as ``thunder:1f0c4a7be2d9``. The compiler is ``eager`` if PyTorch runs the part uncompiled.
+        After each ``+`` comes an input of which the part reads a copy, because the program overwrites the input before
+        the part's backward. In `choices`, the ids of a part's sites begin with the part's name.
     modes : mapping of str to str
         PyTorch modes under which the program was opened; see `MODES`. `jit` sets these modes in each call, except
         ``module``.
@@ -166,9 +170,10 @@ class Config:
         if self.capture not in CAPTURES:
             raise ConfigError(f"there is no capture {short_repr(self.capture)}; legal: {', '.join(CAPTURES)}")
         for part, told in self.parts.items():
-            if not re.fullmatch(r"part[1-9][0-9]{0,5}", part) or not re.fullmatch(r"(thunder|eager):[0-9a-f.]+", told):
+            if not re.fullmatch(r"part[1-9][0-9]{0,5}", part) or not re.fullmatch(_PART, told):
                 raise ConfigError(
-                    f"parts[{short_repr(part)}] is {short_repr(told)}; legal: 'part1': 'thunder:KEY', or 'eager:KEY'"
+                    f"parts[{short_repr(part)}] is {short_repr(told)}; legal: 'part1': 'thunder:KEY', 'eager:KEY', or "
+                    "'thunder:KEY+INPUT' if the part reads a copy of INPUT"
                 )
         if bool(self.parts) is not (self.capture == "parts"):
             raise ConfigError(

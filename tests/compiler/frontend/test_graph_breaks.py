@@ -554,7 +554,9 @@ def test_the_repr_of_a_program_in_parts_shows_each_part(speaks: PartsBench) -> N
 def test_a_config_with_missing_or_wrong_parts_is_refused() -> None:
     with pytest.raises(ConfigError, match="with capture='parts' needs parts="):
         workbench.Config(program="p", executor="torch", device="cpu", capture="parts")
-    with pytest.raises(ConfigError, match=r"parts\['one'\] is 'torch:1'; legal: 'part1': 'thunder:KEY', or"):
+    with pytest.raises(
+        ConfigError, match=r"parts\['one'\] is 'torch:1'; legal: 'part1': 'thunder:KEY', 'eager:KEY', or"
+    ):
         workbench.Config(program="p", executor="torch", device="cpu", capture="parts", parts={"one": "torch:1"})
 
 

@@ -1,4 +1,4 @@
-"""A part whose input the step overwrites before the part's backward has no choices: PyTorch runs the part."""
+"""A part whose input the step overwrites before the part's backward reads a copy of the input, and has choices."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.core.config import parse
 
 
 class Average(torch.nn.Module):
@@ -29,7 +30,7 @@ class Average(torch.nn.Module):
 
 
 class ThroughData(torch.nn.Module):
-    """A write that `_version` does not count."""
+    """A write that `_version` does not count, so that eager PyTorch may read the new values: PyTorch runs the part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,6 +41,28 @@ class ThroughData(torch.nn.Module):
         torch._dynamo.graph_break()
         x.data.mul_(3)
         return self.linear(hidden.cos())
+
+
+class OfTwoParts(ThroughData):
+    """Two parts read an input that a third part overwrites."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.linear(torch.sin(x * 2))
+        torch._dynamo.graph_break()
+        made = self.linear((hidden + x).sin())
+        torch._dynamo.graph_break()
+        x.mul_(3)
+        return made.sin() * x
+
+
+class ReturnsItsInput(ThroughData):
+    """The first part returns a view of the input, so that a write into the view must reach the input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden, view = self.linear(torch.sin(x * 2)), x[1:]
+        torch._dynamo.graph_break()
+        view.mul_(3)
+        return self.linear(hidden.cos() + x)
 
 
 class Unwritten(ThroughData):
@@ -62,7 +85,7 @@ def gradient(call: Any, model: Any, x: torch.Tensor) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize("model", [Average, ThroughData, Unwritten])
+@pytest.mark.parametrize("model", [Average, ThroughData, OfTwoParts, ReturnsItsInput, Unwritten])
 def test_gradients_are_right_if_a_later_part_writes_into_an_input(model: Callable[[], Any]) -> None:
     eager, x = made(model)
     right = gradient(eager, eager, x)
@@ -73,7 +96,8 @@ def test_gradients_are_right_if_a_later_part_writes_into_an_input(model: Callabl
         for site in bench.sites()
         if ":saved:" in site.id and "recompute" in site.options and "recompute" not in site.illegal
     }
-    assert any(id.startswith("part1:") for id in chosen) is (model is Unwritten)
+    assert any(id.startswith("part1:") for id in chosen) is (model not in (ReturnsItsInput, ThroughData))
+    assert any("+" in told for told in bench.config.parts.values()) is (model in (Average, OfTwoParts))
     for choices in ({}, chosen):
         program, x = made(model)
         found = gradient(dataclasses.replace(bench.config, choices=choices).jit(program), program, x)
@@ -81,5 +105,13 @@ def test_gradients_are_right_if_a_later_part_writes_into_an_input(model: Callabl
 
 
 def test_the_reason_says_that_the_step_writes_into_memory_that_the_part_reads() -> None:
-    bench = wb.open(*made(Average), executor="torch", device="cpu", capture="parts")
+    bench = wb.open(*made(ReturnsItsInput), executor="torch", device="cpu", capture="parts")
     assert "the step later writes into memory that the part reads" in bench.parts[0].refusal
+
+
+def test_a_config_names_the_copied_inputs_and_survives_its_text() -> None:
+    bench = wb.open(*made(Average), executor="torch", device="cpu", capture="parts")
+    assert "reads a copy of l_self_buffers_mean_, because the step later writes into it" in repr(bench)
+    config = bench.config
+    assert config.parts["part1"].endswith("+l_self_buffers_mean_")
+    assert parse(config.text()) == config

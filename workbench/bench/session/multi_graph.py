@@ -206,8 +206,10 @@ class PartsBench(Workbench):
 
     def __repr__(self) -> str:
         rows = [("capture", f"in {len(self.parts)} parts: {self.capture_reason}")]
-        for part in self.parts:
+        for part, captured in zip(self.parts, self._parts_captured.parts, strict=True):
             rows.append((part.name, f"{place_text(part.source, part.calls)}{part.words}"))
+            if names := ", ".join(captured.piece.copied):
+                rows.append(("", f"reads a copy of {names}, because the step later writes into it"))
             rows.extend((("", f"opaque because {part.refusal}"),) if part.opaque else ())
             rows.extend((("", f"cut at {part.cut}"),) if part.cut and not part.refusal else ())
         if (memory := self.memory) is not None:
@@ -295,7 +297,10 @@ class PartsBench(Workbench):
             versions=installed_versions(),
             capture=self.capture,
             parts={
-                part.name: f"{EAGER if part.captured is None else THUNDER}:{part.piece.key}" for part in captured.parts
+                part.name: "+".join(
+                    (f"{EAGER if part.captured is None else THUNDER}:{part.piece.key}", *part.piece.copied)
+                )
+                for part in captured.parts
             },
             modes=self.program.modes,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -126,7 +127,10 @@ def _compile_parts(
 ) -> Any:
     """Compile a program of several graphs. Each part is compiled with its own choices."""
     proofs: list[Proof] = []
-    names = {key: (name, kind) for name, (kind, _, key) in ((n, t.partition(":")) for n, t in config.parts.items())}
+    names, copied = {}, {}
+    for part, text in config.parts.items():
+        kind, key, *inputs = re.split(r"[:+]", text)
+        names[key], copied[key] = (part, kind), inputs
     met: set[str] = set()
     stray = sorted(id for id in config.choices if id.partition(":")[0] not in config.parts)
     found = [config.differences(config.fingerprint)]
@@ -157,7 +161,7 @@ def _compile_parts(
 
         return compile_function
 
-    made = graph_breaks.CompiledParts(fn, compiler_of, observer, config.modes)
+    made = graph_breaks.CompiledParts(fn, compiler_of, observer, config.modes, copied=copied)
     jitted = dynamo.wrap_like(fn, made)
     jitted._workbench_proofs = proofs
     jitted._workbench_jitted, jitted._workbench_uncompiled = made.jitted, made.uncompiled

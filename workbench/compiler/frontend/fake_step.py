@@ -9,6 +9,7 @@ optimizers therefore hold the results of parts as long as in a run.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,11 +38,13 @@ class UnplannablePartError(Exception):
     ----------
     part : str
     reason : str
+    overwritten : tuple of int
+        Arguments of the part. Thunder can compile the part if each of them is a copy. Empty if copies do not help.
     """
 
-    def __init__(self, part: str, reason: str) -> None:
+    def __init__(self, part: str, reason: str, overwritten: Sequence[int] = ()) -> None:
         super().__init__(reason)
-        self.part, self.reason = part, reason
+        self.part, self.reason, self.overwritten = part, reason, tuple(overwritten)
 
 
 _DIFFERENTIATED_AGAIN = (
@@ -81,7 +84,7 @@ class StepRecorder:
         self._number: dict[Any, int] = {}
         self._sums: dict[int, set[int]] = {}
         self._writes = Counter[int]()
-        self._reads: dict[int, dict[int, int]] = {}
+        self._reads: dict[int, _Reads] = {}
         self._calls = 0
         self._ids = 0
         self._noting = True
@@ -146,8 +149,20 @@ class StepRecorder:
 
         The part's own writes do not count, because its plan contains them.
         """
-        if any(self._writes[storage] != writes for storage, writes in self._reads.pop(call).items()):
-            raise UnplannablePartError(part, _OVERWRITTEN)
+        reads = self._reads.pop(call)
+        changed = {storage for storage, writes in reads.writes.items() if self._writes[storage] != writes}
+        if not changed:
+            return
+        places = [at for at, storage in enumerate(reads.arguments) if storage in changed]
+        # A result may be a view of an argument. A later write into a view of a copy would not reach the argument.
+        copies_help = changed.isdisjoint(reads.fixed)
+        for at in places:
+            # Eager PyTorch does not check for writes that no version counts. Its backward may read the new values.
+            tensor, version = reads.versions[at]
+            kept, storage = tensor(), reads.arguments[at]
+            written = self._writes[storage] - reads.writes[storage]
+            copies_help = copies_help and kept is not None and kept._version - version == written
+        raise UnplannablePartError(part, _OVERWRITTEN, places if copies_help else ())
 
     def _events_with_sums_in_place(self) -> list[Event]:
         """Return the events. A sum of gradients is allocated after the free of a gradient that it replaces."""
@@ -218,7 +233,10 @@ class StepRecorder:
         self.events += [Forward(part, self._calls, given, numbers), *handed_out]
         if differentiable:
             unwritten = {storage for storage in given if storage >= 0 and self._writes[storage] == before[storage]}
-            self._reads[self._calls] = {storage: self._writes[storage] for storage in unwritten}
+            writes = {storage: self._writes[storage] for storage in unwritten}
+            fixed = {*given[len(arguments) :], *numbers}
+            versions = {at: (weakref.ref(each), each._version) for at, each in enumerate(inputs) if given[at] in writes}
+            self._reads[self._calls] = _Reads(writes, given[: len(arguments)], frozenset(fixed), versions)
             tensors = [at for at, output in enumerate(outputs) if isinstance(output, torch.Tensor)]
             stand: Any = _PartNode.apply  # without types in torch
             paths = tensors, [*reached, *[-1] * (len(inputs) - len(reached))]
@@ -275,6 +293,28 @@ class StepRecorder:
             return
         loss: Any = _GivenGradientLoss.apply  # without types in torch
         loss(self, *wanted).backward()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reads:
+    """The storages that a part has read.
+
+    Attributes
+    ----------
+    writes : dict of int to int
+        Maps each storage to the number of writes into it before the part ran.
+    arguments : tuple of int
+        Storage of each argument, without the constants.
+    fixed : frozenset of int
+        Storages of constants and results, of which the part cannot have a copy.
+    versions : dict of int to tuple
+        Maps the place of an input to the input and its version.
+    """
+
+    writes: Mapping[int, int]
+    arguments: tuple[int, ...]
+    fixed: frozenset[int]
+    versions: Mapping[int, tuple[weakref.ref[torch.Tensor], int]]
 
 
 class _Tape:

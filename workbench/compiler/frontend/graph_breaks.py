@@ -11,7 +11,7 @@ import hashlib
 import operator
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -96,6 +96,8 @@ class Piece:
         File and range of lines of the user's code.
     grad : bool
         Whether gradients are recorded while the piece runs. False in an optimizer's step.
+    copied : tuple of str
+        Names of the inputs that the piece reads from a copy, because the step later overwrites them.
     """
 
     graph: fx.GraphModule
@@ -104,6 +106,12 @@ class Piece:
     cut: str
     source: str
     grad: bool = True
+    copied: tuple[str, ...] = ()
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the inputs of the graph."""
+        return [node.name for node in self.graph.graph.find_nodes(op="placeholder")]
 
     @property
     def operators(self) -> int:
@@ -239,6 +247,7 @@ def pieces_of(
     """
     codes: list[CodeType] = []
     refusals: dict[str, str] = {}
+    copied: dict[str, set[int]] = {}
     options: dict[tuple[int, str], float] = {}
     for optimizer in () if with_values else find_tensors(program).optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
@@ -246,9 +255,12 @@ def pieces_of(
         with record_compiled(codes.append), dynamo_patches.changed_options_as_inputs(options):
             while True:
                 try:
-                    return _pieces_of(program, args, kwargs, mode, refusals, with_values, codes)
+                    return _pieces_of(program, args, kwargs, mode, refusals, copied, with_values, codes)
                 except UnplannablePartError as error:
-                    refusals[error.part] = error.reason
+                    before = copied.setdefault(error.part, set())
+                    if before.issuperset(error.overwritten):
+                        refusals[error.part] = error.reason
+                    before.update(error.overwritten)
     finally:
         forget(codes)
 
@@ -259,6 +271,7 @@ def _pieces_of(
     kwargs: Mapping[str, Any],
     mode: FakeTensorMode,
     refusals: Mapping[str, str],
+    copied: Mapping[str, Collection[int]],
     with_values: bool,
     codes: Sequence[CodeType],
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
@@ -269,6 +282,9 @@ def _pieces_of(
     def runner(piece: Piece) -> Run:
         if piece.key in refusals:
             piece = dataclasses.replace(piece, refusal=piece.refusal or refusals[piece.key])
+        elif piece.key in copied:
+            names = piece.input_names
+            piece = dataclasses.replace(piece, copied=tuple(names[at] for at in sorted(copied[piece.key])))
 
         def run(*given: Any) -> Any:
             if rehearsal is not None:
@@ -281,7 +297,9 @@ def _pieces_of(
             with nullcontext() if with_values else mode:
                 return piece.run(*given)
 
-        return run if piece.refusal else _refuse_history_writes(piece.key, detach_inputs(piece.graph, run))
+        if piece.refusal:
+            return run
+        return copy_inputs(piece, _refuse_history_writes(piece.key, detach_inputs(piece.graph, run)))
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         return cutter.cut(graph, inputs, runner)
@@ -317,6 +335,17 @@ def _pieces_of(
                 break
     rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
     return [*found.values(), *rest], recorded
+
+
+def copy_inputs(piece: Piece, run: Run) -> Run:
+    """Return a function that runs a piece, and passes it copies of the inputs in `Piece.copied`.
+
+    The step overwrites these inputs before the backward of the piece, and a backward that recomputes reads inputs.
+    """
+    if not piece.copied:
+        return run
+    own = [name in piece.copied for name in piece.input_names]
+    return lambda *given: run(*(value.clone() if copies else value for value, copies in zip(given, own, strict=True)))
 
 
 def _fake(values: Sequence[Any], mode: FakeTensorMode) -> tuple[Any, ...]:
@@ -413,13 +442,14 @@ class CompiledParts(DynamoCompiled):
         modes: Mapping[str, str] = MappingProxyType({}),
         *,
         planned: bool = True,
+        copied: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         self.jitted: list[Any] = []
         self._planned = planned
         self.uncompiled: list[str] = []
         self.opaque: set[str] = set()
         self.timer: Callable[[str, Run, Sequence[Any]], Any] | None = None
-        self._compiler_of = compiler_of
+        self._compiler_of, self._copied = compiler_of, copied
         dynamo_patches.run_backward_outside_dynamo()
         self._cutter = GraphSplitter(program)
         self._runs: list[Run] = []
@@ -447,15 +477,18 @@ class CompiledParts(DynamoCompiled):
 
     def _lazy_run(self, piece: Piece) -> Run:
         compiler = self._compiler_of(piece)
-        if compiler is None:
+        copied = tuple(self._copied.get(piece.key, ()))
+        if compiler is None or not set(copied).issubset(piece.input_names):
             return self._run_uncompiled(piece)
+        piece = dataclasses.replace(piece, copied=copied)
         number = len(self._runs)
 
         def first(*given: Any) -> Any:
-            run = self._runs[number] = self._compile_piece(piece, compiler, given)
+            run = self._compile_piece(piece, compiler, given)
+            self._runs[number] = copy_inputs(piece, run)
             return run(*given)
 
-        return first
+        return copy_inputs(piece, first)
 
     def _run_uncompiled(self, piece: Piece) -> Run:
         self.uncompiled += piece.operator_names
