@@ -25,7 +25,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.layers.partition import LayerMismatch, ReducedTrace
 from workbench.compiler.lowering import custom_ops, patch_context
-from workbench.compiler.lowering.alias_writes import WRITTEN_INPUT
+from workbench.compiler.lowering.alias_writes import COPIED, WRITTEN_INPUT
 from workbench.compiler.pipeline.compilation import Executed, Hooks, TraceClaimed, execution_traces, fingerprint
 from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
@@ -257,8 +257,9 @@ def _capture_fallback(
             refused = error
     if in_parts is not None and any(part.captured for part in in_parts.parts):
         return in_parts
-    if in_parts is not None and any(SETTING in part.refusal for part in in_parts.parts):
-        # Thunder's interpreter would change a setting once, while tracing, but not when the compiled program runs.
+    if in_parts is not None and any(told in part.refusal for part in in_parts.parts for told in _ONLY_BY_PYTORCH):
+        # Thunder's interpreter would change a setting once, while tracing, but not when the compiled program runs. It
+        # would also lose a write into a copy.
         if program.fake_mode is None:
             count_operators(program)  # as below
         return in_parts
@@ -279,6 +280,10 @@ def _capture_fallback(
         if remedy(str(first)) or remedy(str(second)) or FAILS in str(first):
             raise first from second
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
+
+
+_ONLY_BY_PYTORCH = (SETTING, COPIED)
+"""Reasons to refuse a part for which Thunder's interpreter would compute wrong results."""
 
 
 def _refuse_backward_hooks(function: Any) -> None:

@@ -44,6 +44,7 @@ from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
 from workbench.compiler.interop.thunder_api import Transform
 from workbench.compiler.interop.torch_versions import dynamo_message, erase_bounds_of_bools
+from workbench.compiler.lowering.alias_writes import merge_same
 from workbench.compiler.trace.source_frames import Frame, frames_of, place_of, user_line
 from workbench.compiler.trace.stable_ids import line_prefix
 from workbench.errors import ProgramError, ProgramWarning, WorkbenchError
@@ -476,6 +477,7 @@ def prepare_graph(
     rewrite_scans(graph)
     inline_einops(graph)
     place_numbers(graph)
+    merge_same(graph.graph)
     erase_bounds_of_bools(graph.graph)
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")

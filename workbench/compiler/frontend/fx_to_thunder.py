@@ -426,8 +426,7 @@ class _Tracer(fx.Interpreter):
                 shared = self._unnoticed_write(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
                 if self.aliases.needs_own_memory(n) and shares_memory(made, trace.scopes[-1][recorded:]):
-                    made = thunder_functions[torch.clone](made)
-                    mark(self._statements_since()[-1:], OWN_MEMORY)
+                    made = self._in_own_memory(made)
                 if shared is not None:
                     made = self._write_again(n, shared)
                     mark(self._statements_since(recorded), ALIASES)
@@ -444,6 +443,11 @@ class _Tracer(fx.Interpreter):
                 raise
             except Exception as error:  # noqa: BLE001  # any error of an operator's rules is reported by line
                 _refuse(frame, n, error)
+
+    def _in_own_memory(self, value: TensorProxy) -> TensorProxy:
+        made: TensorProxy = thunder_functions[torch.clone](value)
+        mark(self._statements_since()[-1:], OWN_MEMORY)
+        return made
 
     def _unnoticed_write(self, n: fx.Node) -> AliasWrite | None:
         """Return the write of a node if later statements or the caller would miss this write, or None.
@@ -629,7 +633,11 @@ class _Tracer(fx.Interpreter):
         inside = trace.pop_scope()
         trace.scopes[-1].extend(inside)
         mark_recomputed(inside, _names_of((args, returned)), _names_of([inner.env[node] for node in policy]))
-        return returned
+        owned = self.aliases.results_with_own_memory(self.running)
+        return tuple(
+            self._in_own_memory(value) if own and shares_memory(value, inside) else value
+            for value, own in zip(returned, owned, strict=True)
+        )
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"the module {target} is not expanded in the graph")

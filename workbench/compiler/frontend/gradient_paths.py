@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from workbench.compiler.interop.double_backward import CONNECTIONS
-from workbench.compiler.lowering.alias_writes import WRITING_OPERATORS, written_nodes
+from workbench.compiler.lowering.alias_writes import WRITING_OPERATORS, memory_of, written_nodes
 from workbench.compiler.lowering.call_normalization import is_named_in_place
 
 OPERATORS = ("call_function", "call_method", "call_module")
@@ -38,9 +38,8 @@ def has_no_gradient(node: Any) -> bool:
 
 
 def _storage_of(node: fx.Node) -> int:
-    """Return the identity of the storage of a node's example value; 0 if the value is not a tensor."""
-    value = node.meta.get("example_value")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else 0
+    """Return the identity of the storage of a node's example value; 0 if it is unknown."""
+    return memory_of(node) or 0
 
 
 def _results(graph: fx.GraphModule) -> Sequence[Any]:

@@ -51,6 +51,7 @@ from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
+from workbench.compiler.lowering.alias_writes import merge_same
 from workbench.compiler.trace.changing_numbers import (
     UNKNOWN_NUMBER,
     compute_with_tensors,
@@ -159,6 +160,7 @@ class GraphSplitter:
         inline_einops(graph)
         place_numbers(graph)
         erase_resets_of_determinism(graph)
+        merge_same(graph.graph)
         key, behind = self._key(graph), reason_of(graph)
         compute_with_tensors(graph)
         try:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional
 
 from workbench.compiler.interop.thunder_api import TensorProxy
 from workbench.compiler.lowering.call_normalization import is_named_in_place
@@ -39,6 +40,11 @@ WRITTEN_INPUT = (
 WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place into memory that is used elsewhere"
 
+_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
+_DROPOUTS = (functional.dropout, functional.alpha_dropout, functional.feature_alpha_dropout)
+_MERGED = "merged_memory"
+"""Key in a node's data for the memory of its result, if this is not the memory of Dynamo's fake tensor."""
+
 _GIVEN = ("placeholder", "get_attr")
 """Kinds of FX nodes whose results are in memory from outside the graph: inputs and attributes."""
 _SETS_GRAD = "_set_grad_enabled"
@@ -52,7 +58,14 @@ WRITING_OPERATORS = frozenset(
     )
 )
 _RESHAPED = frozenset({"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"})
-_SAME = frozenset({"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu"})
+_SAME = frozenset(
+    {
+        *("contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu"),
+        *("atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to", "expand", "expand_as", "sum_to_size"),
+        *("alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"),
+        *("conj", "positive", "real", "resolve_conj", "resolve_neg"),
+    }
+)
 """Operators that return their input, or a view of the whole input, if no conversion is needed.
 
 Thunder may return a copy instead.
@@ -123,7 +136,7 @@ def writes(node: fx.Node) -> fx.Node | None:
         return None
     # An operator named like an in-place operator does not write if its result is in other memory than its input.
     named_so = is_named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
-    in_place = named_so and _memory(node) in (None, _memory(first))
+    in_place = named_so and memory_of(node) in (None, memory_of(first))
     return first if in_place or node.target in WRITING_OPERATORS or _is_asked_in_place(node) else None
 
 
@@ -175,16 +188,29 @@ def _chain(node: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def _base_of(node: fx.Node) -> fx.Node | None:
+    if node.target is _CHECKPOINT:
+        made = {*map(_storage_of, tree_iter(node.meta.get("example_value")))} - {None}
+        return next((each for each in node.all_input_nodes if memory_of(each) in made), None)
     first = node.args[0] if node.args else None
     if node.op not in ("call_method", "call_function") or not isinstance(first, fx.Node):
         return None
-    memory = _memory(node)
-    return first if memory is not None and memory == _memory(first) else None
+    memory = memory_of(node)
+    if first.target is _CHECKPOINT:
+        # A region may return a view of its input. `unnoticed_write` refuses a write into such a view.
+        same = memory is not None and any(memory_of(each) == memory for each in first.all_input_nodes)
+        return first if same else None
+    return first if memory is not None and memory == memory_of(first) else None
 
 
-def _memory(node: fx.Node) -> int | None:
+def memory_of(node: fx.Node) -> int | None:
+    """Return the identity of the memory of a node's result, or of its first result; None if it is unknown."""
+    if (merged := node.meta.get(_MERGED)) is not None:
+        return int(merged)
     value = node.meta.get("example_value")
-    first = value[0] if isinstance(value, tuple | list) and value else value
+    return _storage_of(value[0] if isinstance(value, tuple | list) and value else value)
+
+
+def _storage_of(first: Any) -> int | None:
     if not isinstance(first, torch.Tensor) or first.layout is not torch.strided:
         return None
     try:
@@ -193,13 +219,23 @@ def _memory(node: fx.Node) -> int | None:
         return None
 
 
+def _has_every_element(view: fx.Node) -> bool:
+    """Return whether a view has every element of its base, and each with the same value."""
+    base = view.all_input_nodes[0]
+    one, other = (node.meta.get("example_value") for node in (view, base))
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor) or _name(view) not in _WHOLE:
+        return False
+    conjugates = one.is_conj() is not other.is_conj() or one.is_neg() is not other.is_neg()
+    return one.dtype == other.dtype and one.numel() == other.numel() and not conjugates
+
+
 def _draws(node: fx.Node) -> bool:
     return any(part in _name(node) for part in _DRAWS)
 
 
 def _only_computes(node: fx.Node) -> bool:
     """Return whether a node certainly computes a tensor and has no side effects."""
-    if node.op not in ("call_method", "call_function") or _memory(node) is None or _draws(node):
+    if node.op not in ("call_method", "call_function") or memory_of(node) is None or _draws(node):
         return False
     built_in = isinstance(node.target, str) or getattr(node.target, "__module__", None) in _HOMES
     return built_in and "_norm" not in _name(node)  # a norm may write statistics
@@ -208,6 +244,46 @@ def _only_computes(node: fx.Node) -> bool:
 def _wants_gradient(node: fx.Node) -> bool:
     leaves = tree_iter(node.meta.get("example_value"))
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+
+
+def merge_same(graph: fx.Graph) -> None:
+    """Replace each node that returns its input, or a view like the input, by the input if something writes into it.
+
+    Examples are ``x.contiguous()``, and a dropout that drops nothing. For such a dropout, PyTorch returns the input
+    itself, but Dynamo's fake tensors say that the result is in new memory.
+    """
+    written = {memory_of(each) for node in graph.nodes for each in written_nodes(node)}
+    for node in list(graph.nodes) if written else ():
+        given = node.args[0] if node.args else node.kwargs.get("input")
+        if node.op not in ("call_method", "call_function") or not isinstance(given, fx.Node):
+            continue
+        own, memory = memory_of(node), memory_of(given)
+        if own is None or memory is None or written.isdisjoint((own, memory)):
+            continue
+        dropped_nothing = node.target in _DROPOUTS and _drops_nothing(node)
+        if not dropped_nothing and not (own == memory and _name(node) in _SAME and _is_alike(node, given)):
+            continue
+        written.add(memory)
+        for each in graph.nodes:
+            if memory_of(each) == own:
+                each.meta[_MERGED] = memory
+        node.replace_all_uses_with(given)
+        graph.erase_node(node)
+
+
+def _is_alike(node: fx.Node, other: fx.Node) -> bool:
+    one, two = node.meta["example_value"], other.meta.get("example_value")
+    if not isinstance(two, torch.Tensor) or one.is_conj() is not two.is_conj() or one.is_neg() is not two.is_neg():
+        return False
+    facts = [(x.dtype, x.shape, x.stride(), x.storage_offset(), x.requires_grad) for x in (one, two)]
+    return facts[0] == facts[1]
+
+
+def _drops_nothing(node: fx.Node) -> bool:
+    assert callable(node.target)
+    call = inspect.signature(node.target).bind(*node.args, **node.kwargs)
+    call.apply_defaults()
+    return call.arguments["training"] is False or call.arguments["p"] == 0
 
 
 class Aliases:
@@ -253,7 +329,7 @@ class Aliases:
         """The nodes whose results are in a storage, by the storage's id."""
         found: dict[int, list[fx.Node]] = {}
         for node in self._graph.nodes:
-            memory = _memory(node)
+            memory = memory_of(node)
             if memory is not None:
                 found.setdefault(memory, []).append(node)
         return found
@@ -269,11 +345,20 @@ class Aliases:
         Such a write comes after the node, and overwrites the memory of the result or of an input.
         """
         # For `dropout`, Dynamo has new memory, but PyTorch returns the input itself if it drops nothing.
-        memory = _memory(node) if self._last_writes and _only_computes(node) else None
+        memory = memory_of(node) if self._last_writes and _only_computes(node) else None
         if memory is None or self._names_by_memory[memory][0] is not node:
             return False
         owners = (_chain(held)[-1] for held in (node, *node.all_input_nodes))
         return any(node < self._last_writes.get(owner, node) for owner in owners)
+
+    def results_with_own_memory(self, region: fx.Node) -> list[bool]:
+        """Return, for each result of a checkpointed region, whether PyTorch puts it in new memory, and writes follow.
+
+        The writes may be to any memory.
+        """
+        given = {memory_of(each) for each in region.all_input_nodes}
+        written = any(region < last for last in self._last_writes.values())
+        return [written and _storage_of(each) not in given for each in region.meta["example_value"]]
 
     @functools.cached_property
     def unread_writes(self) -> dict[fx.Node, fx.Node]:
@@ -285,7 +370,7 @@ class Aliases:
         found: dict[fx.Node, fx.Node | None] = {}
         for node in reversed(self._graph.nodes if self._differentiated else ()):
             written = writes(node)
-            memory = None if written is None else _memory(written)
+            memory = None if written is None else memory_of(written)
             if memory is None:
                 if written is None and _only_computes(node) and found.keys() >= node.users.keys():
                     found[node] = None
@@ -417,7 +502,7 @@ class Aliases:
             return None
         if found and _is_stored_next(node, chain, found[0][0]):
             return AliasWrite((parts[0],), owner, (), stored=True)
-        if any(_name(part) not in _PARTS | _WHOLE for part in parts):
+        if any(_name(part) not in _PARTS and not _has_every_element(part) for part in parts):
             raise NotImplementedError(COPIED)
         names = {
             *parts,
@@ -457,8 +542,8 @@ def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
     # The autograd context may precede the inputs.
     for inside, outside in zip(inputs[len(inputs) - len(given) :], given, strict=True):
         if inside in written and isinstance(outside, fx.Node) and _wants_gradient(outside):
-            held = _memory(outside)
-            names = (each for each in node.graph.nodes if each < node and _memory(each) == held)
+            held = memory_of(outside)
+            names = (each for each in node.graph.nodes if each < node and memory_of(each) == held)
             if any(node < reader for name in names for reader in name.users):
                 return True
     return False
