@@ -22,6 +22,7 @@ SEAM = PrivateApi(
         "compile_fx_inner": "torch._inductor.compile_fx:compile_fx_inner",
         "flop_registry": "torch.utils.flop_counter:flop_registry",
         "functorch_config": "torch._functorch.config",
+        "graph_compile": "torch._functorch._aot_autograd.graph_compile",
         "GraphLowering": "torch._inductor.graph:GraphLowering",
         "IRNode": "torch._inductor.ir:IRNode",
         "TracingContext": "torch._guards:TracingContext",
@@ -112,6 +113,7 @@ SEAM = PrivateApi(
     members={
         "CustomOpDef": ("register_autograd", "register_fake"),
         "functorch_config": ("force_non_lazy_backward_lowering", "patch"),
+        "graph_compile": ("aot_stage2_autograd",),
         "GraphLowering": ("save_output_code",),
         "IRNode": ("get_layout", "has_tensor_output"),
         "TracingContext": ("get",),

@@ -38,6 +38,11 @@ class PlanningLock:
         """True if the calling thread holds the lock."""
         return self._owner == threading.get_ident()
 
+    @property
+    def is_wanted(self) -> bool:
+        """True if a foreground thread waits for the lock."""
+        return self._foreground > 0
+
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
         """Make the calling thread a background thread inside this context."""

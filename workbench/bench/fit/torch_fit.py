@@ -21,11 +21,12 @@ from workbench.bench.session.fit_request import peak_bytes
 from workbench.bench.session.run_names import name_of_fit
 from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
+from workbench.util.planning_lock import PLANNING
 
 if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
     from workbench.compiler.driver.torch_joint import JointStep
-    from workbench.compiler.driver.torch_prediction import JointPrediction, TorchPrediction
+    from workbench.compiler.driver.torch_prediction import Candidate, JointPrediction, TorchPrediction
     from workbench.plain_torch.operators import Key
     from workbench.runs.process.follow_run import Run
     from workbench.runs.process.request import RunOptions
@@ -35,7 +36,7 @@ type GoOn = Callable[[str], None]
 """Called with a line about the progress of a fit. An exception from it ends the fit."""
 
 _SAVED = "saved:"
-_PREDICTED = 8
+_PREDICTED = 6
 """Number of sets whose predictions are made, in addition to PyTorch's own sets."""
 _TOLD = 2
 """Number of kinds of tensors that an error names, if no set is within the limit."""
@@ -160,6 +161,14 @@ class _Point:
         return ", ".join(f"{number} x {what} ({human_bytes(size)} each)" for (size, what), number in largest)
 
 
+class _UnknownError(Exception):
+    """Ends a search for points at a set that is not predicted."""
+
+    def __init__(self, choices: Mapping[Key, str], budget: float | None) -> None:
+        super().__init__("not predicted")
+        self.choices, self.budget = choices, budget
+
+
 class TorchFitter:
     """Finds choices for one limit after another, among the same sets of saved values for all limits.
 
@@ -187,25 +196,9 @@ class TorchFitter:
         found = bench.torch_choices()
         self._made, self._pinned, self._left_out = dict(bench.choices), found.choices, found.left_out
         self._known: dict[tuple[frozenset[tuple[Key, str]], float | None], _Point] = {}
+        self._joint: tuple[JointStep, dict[float, tuple[str, ...]]] | None = None
         self._go_on: GoOn = lambda _: None
         self._one_at_a_time = threading.RLock()
-
-    @functools.cached_property
-    def _first(self) -> JointPrediction:
-        from workbench.compiler.driver.torch_prediction import predict_and_read
-
-        self._go_on("predicting torch.compile without the fit")
-        return predict_and_read(self._bench._captured, self._pinned, machine=self._machine)
-
-    @property
-    def _step(self) -> JointStep:
-        assert self._first.step is not None
-        return self._first.step
-
-    @functools.cached_property
-    def _before(self) -> _Point:
-        memory = self._first.memory
-        return _Point(dict(self._pinned), None, self._first.prediction, memory.seconds(self._machine), memory.at_peak)
 
     @property
     def before(self) -> TorchPrediction:
@@ -213,12 +206,16 @@ class TorchFitter:
         return self._before.prediction
 
     @functools.cached_property
+    def _before(self) -> _Point:
+        return self._predicted(lambda: self._point(self._pinned, None))
+
+    @functools.cached_property
     def points(self) -> list[_Point]:
         """The sets that a fit chooses from, by falling peak and rising time of a step."""
-        budgets = self._first.budgets
-        found = [self._before, *(self._point(self._pinned, budget) for budget in budgets), *self._own_points()]
         kept: list[_Point] = []
-        for point in sorted(found, key=lambda point: (point.prediction.peak_bytes, point.step_s)):
+        for point in sorted(
+            self._predicted(self._all_points), key=lambda point: (point.prediction.peak_bytes, point.step_s)
+        ):
             if not kept or point.step_s * (1 + _ALIKE) < kept[-1].step_s:
                 kept.append(point)
         return kept[::-1]
@@ -228,33 +225,27 @@ class TorchFitter:
         """The lowest predicted peak of all sets: the lowest limit that a fit can meet."""
         return self.points[-1].prediction.peak_bytes
 
-    def _own_points(self) -> list[_Point]:
-        """Predict sets with the least recompute time for their bytes; the peaks of neighbours are about as far apart.
+    def _points_for(self, limit: Callable[[int], int]) -> list[_Point]:
+        """Return the set without the fit. If its peak is above the limit, return all sets that a fit chooses from."""
+        before = self._point(self._pinned, None)
+        return [before] if before.prediction.peak_bytes <= limit(before.prediction.peak_bytes) else self._all_points()
 
-        The choices are the differences from the set with which PyTorch recomputes all operators that it can fuse.
-        """
+    def _all_points(self) -> list[_Point]:
+        before = self._point(self._pinned, None)
+        assert self._joint is not None
+        _, budgets = self._joint
+        return [before, *(self._point(self._pinned, budget) for budget in budgets), *self._own_points()]
+
+    def _own_points(self) -> list[_Point]:
+        """Return sets with the least recompute time for their bytes; the peaks of neighbours are about as far apart."""
         from workbench.compiler.driver.torch_prediction import FUSED_BUDGET
 
-        base_names = self._first.budgets.get(FUSED_BUDGET, self.before.saved)
-        base = self._step.saved_set(base_names)
-        go_on = functools.partial(self._go_on, "searching for sets of saved tensors")
-        pinned = {name: self._pinned.get(key) for name, key in self._step.made_by.items()}
-        values = [
-            dataclasses.replace(
-                value,
-                can_save=value.can_save and pinned.get(value.name) != "recompute",
-                can_recompute=value.can_recompute and pinned.get(value.name) not in ("save", "offload"),
-            )
-            for value in self._step.values
-        ]
-        asked = [{**self._step.choices(one, base), **self._pinned} for one in cheapest_sets(values, base.bytes, go_on)]
-        asked = [one for one, before in zip(asked, [None, *asked], strict=False) if one != before]
-        points = {at: self._point(asked[at], FUSED_BUDGET) for at in {0, len(asked) - 1} if asked}
+        asked = self._asked
+        points = {at: self._point(asked[at], FUSED_BUDGET) for at in sorted({0, len(asked) - 1}) if asked}
         while len(points) < min(_PREDICTED, len(asked)):
-            ends = sorted(points)
             gaps = [
                 (abs(points[left].prediction.peak_bytes - points[right].prediction.peak_bytes), left, right)
-                for left, right in itertools.pairwise(ends)
+                for left, right in itertools.pairwise(sorted(points))
                 if right - left > 1
             ]
             _, left, right = max(gaps)
@@ -262,16 +253,73 @@ class TorchFitter:
             points[middle] = self._point(asked[middle], FUSED_BUDGET)
         return list(points.values())
 
-    def _point(self, choices: Mapping[Key, str], budget: float | None) -> _Point:
-        from workbench.compiler.driver.torch_prediction import predict_and_read
+    @functools.cached_property
+    def _asked(self) -> list[dict[Key, str]]:
+        """Choices for sets of saved tensors, by rising recompute time and falling bytes.
 
+        The choices are the differences from the set with which PyTorch recomputes all operators that it can fuse.
+        """
+        from workbench.compiler.driver.torch_prediction import FUSED_BUDGET
+
+        assert self._joint is not None
+        step, budgets = self._joint
+        base = step.saved_set(budgets.get(FUSED_BUDGET, self._before.prediction.saved))
+        go_on = functools.partial(self._go_on, "searching for sets of saved tensors")
+        pinned = {name: self._pinned.get(key) for name, key in step.made_by.items()}
+        values = [
+            dataclasses.replace(
+                value,
+                can_save=value.can_save and pinned.get(value.name) != "recompute",
+                can_recompute=value.can_recompute and pinned.get(value.name) not in ("save", "offload"),
+            )
+            for value in step.values
+        ]
+        asked = [{**step.choices(one, base), **self._pinned} for one in cheapest_sets(values, base.bytes, go_on)]
+        return [one for one, before in zip(asked, [None, *asked], strict=False) if one != before]
+
+    def _point(self, choices: Mapping[Key, str], budget: float | None) -> _Point:
+        """Return the prediction of a set, or end the search for points until the set is predicted."""
         key = frozenset(choices.items()), budget
         if key not in self._known:
-            self._go_on(f"predicting set {len(self._known) + 1} of at most {len(self._first.budgets) + _PREDICTED}")
-            found = predict_and_read(self._bench._captured, choices, budget=budget)
-            seconds = found.memory.seconds(self._machine)
-            self._known[key] = _Point(dict(choices), budget, found.prediction, seconds, found.memory.at_peak)
+            raise _UnknownError(choices, budget)
         return self._known[key]
+
+    def _predicted[T](self, search: Callable[[], T]) -> T:
+        """Return what a search finds. The search begins again after each prediction of a set that it asks for."""
+        from workbench.compiler.driver.torch_prediction import predict_each
+
+        wanted: Candidate | None = None
+
+        def next_wanted() -> Candidate | None:
+            try:
+                search()
+            except _UnknownError as unknown:
+                if self._joint is None:
+                    self._go_on("predicting torch.compile without the fit")
+                else:
+                    most = len(self._joint[1]) + _PREDICTED
+                    self._go_on(f"predicting set {len(self._known)} of at most {most}")
+                return unknown.choices, unknown.budget
+            return None
+
+        def record(found: JointPrediction) -> Candidate | None:
+            """Record a prediction, and return what to predict next. If other planning waits, return nothing."""
+            nonlocal wanted
+            assert wanted is not None
+            choices, budget = wanted
+            if self._joint is None:
+                assert found.step is not None
+                self._joint = found.step, found.budgets
+            seconds = found.memory.seconds(self._machine)
+            point = _Point(dict(choices), budget, found.prediction, seconds, found.memory.at_peak)
+            self._known[frozenset(choices.items()), budget] = point
+            wanted = None if PLANNING.is_wanted else next_wanted()
+            return wanted
+
+        while first := next_wanted():
+            wanted = first
+            predict_each(self._bench._captured, first, None if self._joint else self._machine, record)
+        return search()
 
     @functools.cached_property
     def _sites(self) -> dict[Key, str]:
@@ -297,6 +345,7 @@ class TorchFitter:
                 self._go_on = lambda _: None
 
     def _fit(self, peak: int | str) -> TorchFit:
+        self._predicted(lambda: self._points_for(lambda before: peak_bytes(peak, lambda: before)))
         limit_bytes = peak_bytes(peak, lambda: self.before.peak_bytes)
         made = self._before
         if self.before.peak_bytes > limit_bytes:

@@ -1,14 +1,19 @@
-"""Pass the workbench's options to Inductor, and read the code that it generates. Thunder itself passes no options."""
+"""Pass the workbench's options to Inductor, read its code, and divide one joint graph several times.
+
+Thunder itself passes no options.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, wrap_function
-from workbench.interop.torch_private import GraphLowering
+from workbench.interop.torch_private import GraphLowering, graph_compile
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
 """Options that disable constant folding. In PyTorch 2.10, constant folding replaces ``x + zeros`` by ``x``, so that the
@@ -55,3 +60,37 @@ generated_code = ThreadPatches(
     "code that Inductor generates", lambda: [PatchTarget(GraphLowering, "save_output_code", _observe_code)]
 )
 """In the context ``generated_code(observe)``, Inductor calls `observe` with the code that it generates."""
+
+
+def _compile_again(stock: Any, state: Any, captured: Any) -> Any:
+    again = _joint_graphs.value
+
+    def compile_joint(graph: torch.fx.GraphModule, partition: Callable[..., Any]) -> Any:
+        vars(state.fw_metadata).update({name: copy.copy(value) for name, value in before.items()})
+        captured.graph_module, state.aot_config.partition_fn = graph, partition
+        return stock(state, captured)
+
+    # The compilation writes into this object, and Inductor reads the same object.
+    before = {name: copy.copy(value) for name, value in vars(state.fw_metadata).items()}
+    made = stock(state, captured)
+    again(compile_joint)
+    return made
+
+
+_joint_graphs = ThreadPatches(
+    "several divisions of a joint graph", lambda: [wrap_function(graph_compile, "aot_stage2_autograd", _compile_again)]
+)
+
+
+def compiled_again(
+    again: Callable[[Callable[[torch.fx.GraphModule, Callable[..., Any]], Any]], None],
+) -> contextlib.AbstractContextManager[None]:
+    """In this context, PyTorch calls `again` after it has divided and compiled a joint graph.
+
+    Parameters
+    ----------
+    again : callable
+        Called with a function that divides and compiles a joint graph once more. The arguments of this function are a
+        copy of the joint graph, and the partitioner.
+    """
+    return _joint_graphs(again)
