@@ -134,3 +134,28 @@ def test_run_all_before_the_kernel_has_started_runs_each_cell_once(lab: Lab, met
     assert lab.page.evaluate(COUNTS) == [1, 2, 3, 4]
     lab.page.wait_for_selector(".jp-OutputArea canvas")
     assert lab.page.locator(".jp-Dialog").count() == 0
+
+
+def press_twice_before_the_kernel_has_started(lab: Lab, cells: list[str]) -> None:
+    """Open a notebook, and use Shift+Enter twice, from the first cell on, before its kernel has started."""
+    lab.write_notebook("early.ipynb", cells)
+    lab.page.add_init_script(SLOW_SESSIONS.replace("METHOD", "POST"))
+    path = urllib.parse.quote(f"{lab.name}/early.ipynb")
+    lab.page.goto(f"{lab.server.url}/lab/workspaces/{lab.name}/tree/{path}?reset", wait_until="commit")
+    lab.page.wait_for_function(SHOWN, arg=[len(cells), True])
+    for _ in range(2):
+        lab.page.evaluate("() => { void jupyterapp.commands.execute('notebook:run-cell-and-select-next'); }")
+    assert lab.page.evaluate(KERNEL) in ("undefined", "null")
+    lab.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.ready; }")
+
+
+def test_shift_enter_before_the_kernel_has_started_runs_the_cells_in_order(lab: Lab) -> None:
+    press_twice_before_the_kernel_has_started(lab, ["print('first')", "print('second')", "import workbench", "1 / 0"])
+    lab.wait_marker("first\nsecond")
+    assert lab.page.evaluate(COUNTS) == [1, 2, None, None]
+
+
+def test_the_extension_leaves_a_notebook_that_does_not_import_the_workbench_to_jupyterlab(lab: Lab) -> None:
+    press_twice_before_the_kernel_has_started(lab, ["print('first')", "print('second')", "'import workbench'"])
+    assert lab.kernel_eval("1 + 1") == "2"
+    assert lab.page.evaluate(COUNTS) == [None, None, None]

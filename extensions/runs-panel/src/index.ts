@@ -6,7 +6,7 @@ import { ILauncher } from "@jupyterlab/launcher";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import "../style/runs.css";
-import { runAllWhenReady } from "./early_run";
+import { runWhenReady } from "./early_run";
 import { Feed, type Run, titleOf } from "./feed";
 import { icon } from "./icon";
 import { logTab } from "./log";
@@ -102,10 +102,10 @@ const runs: JupyterFrontEndPlugin<void> = {
 
 const earlyRun: JupyterFrontEndPlugin<void> = {
   id: "thunder-workbench-runs-panel:early-run",
-  description: "Runs all cells of a notebook once its kernel has started, if Run All was used earlier.",
+  description: "Runs cells that were run before the kernel of their notebook had started.",
   autoStart: true,
   requires: [INotebookTracker],
-  activate: runAllWhenReady,
+  activate: runWhenReady,
 };
 
 export default [tab, runs, launcher, earlyRun];
