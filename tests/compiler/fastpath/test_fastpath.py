@@ -22,11 +22,12 @@ from thunder.core import interpreter, pytree, symbol, transform_common
 import workbench
 from tests.strategies import RandomProgram, programs
 from tests.trial_counts import amount, beyond
-from workbench.compiler.fastpath import install, passes, symbols, wait_sorting
+from workbench.compiler.fastpath import alias_renaming, install, passes, symbols, wait_sorting
 from workbench.compiler.interop.thunder_api import (
     IntegerProxy,
     TensorProxy,
     TraceCtx,
+    autodiff,
     devices,
     distributed_utils,
     dtypes,
@@ -63,7 +64,11 @@ def traced(function: Callable[..., Any], *args: Any) -> list[str]:
 
 
 def renumbered(texts: list[str]) -> list[str]:
-    """Return texts with values renumbered by first appearance, because gaps in Thunder's numbers may differ."""
+    """Return texts with values renumbered by first appearance, because gaps in Thunder's numbers may differ.
+
+    Remove the numbers of memory formats: they count how often Thunder has printed earlier traces.
+    """
+    texts = [re.sub(r"\b_torch_memory_format_\d+\b", "_torch_memory_format", text) for text in texts]
     numbers: dict[str, str] = {}
     name = re.compile(r"(?<![a-zA-Z0-9])[fit]\d+(?![a-zA-Z0-9])")
     # Remove line breaks, whose places depend on the length of names.
@@ -118,8 +123,12 @@ class InOrder(set[Any]):
 
 @contextlib.contextmanager
 def shipped_in_order() -> Iterator[None]:
-    """Inside the block, use shipped Thunder, except that it numbers views in the order of their first appearance."""
-    stock = update_aliases.replace_args_with_alias_map
+    """Inside the block, use shipped Thunder, except for two things that `alias_renaming` changes on purpose.
+
+    Views are numbered in the order of their first appearance. A renamed input gets its gradient, which shipped Thunder
+    loses; `tests/compiler/lowering/test_written_inputs.py` compares these gradients with those of eager PyTorch.
+    """
+    stock, differentiate = update_aliases.replace_args_with_alias_map, autodiff.grad_transform_on_trace
 
     def noted(trace: Any, indices: Any) -> Any:
         trace, groups = stock(trace, indices)
@@ -131,6 +140,9 @@ def shipped_in_order() -> Iterator[None]:
         install.unpatched_thunder(),
         mock.patch.object(update_aliases, "set", InOrder, create=True),
         mock.patch.object(update_aliases, "replace_args_with_alias_map", noted),
+        mock.patch.object(
+            autodiff, "grad_transform_on_trace", functools.partial(alias_renaming._differentiate, differentiate)
+        ),
     ):
         yield
 
@@ -153,8 +165,9 @@ def test_row_writes_are_renamed_as_in_shipped_thunder() -> None:
 @pytest.mark.drawn
 @pytest.mark.slow
 @settings(max_examples=amount(4, 20, 150))
-@given(programs(writes=True))
+@given(programs(writes=True).map(lambda program: dataclasses.replace(program, shared="")))
 def test_random_writes_are_renamed_as_in_shipped_thunder(program: RandomProgram) -> None:
+    # Each input has a storage of its own. For inputs that share one, unmodified Thunder reads a wrong input.
     with shipped_in_order():
         shipped = outcome(program.function, program.arguments())
     assert outcome(program.function, program.arguments()) == shipped
