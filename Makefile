@@ -20,6 +20,8 @@ VENV := .venv$(if $(OTHER_TORCH),-$(TORCH))$(if $(CPU_BUILD),-cpu)
 SIZE = $(if $(CPU_BUILD),size not measured,$(shell sed -n 's/^\# Size: //p' $(CONSTRAINTS)))
 # Include nvFuser if there is an nvFuser wheel for this PyTorch.
 EXTRAS = lab,$(if $(CPU_BUILD),,$(shell grep -qs '^nvfuser-' $(CONSTRAINTS) && echo nvfuser,))test
+NO_CPU_BUILD := make setup: CPU=1 needs uv, and the package index with the CPU builds of PyTorch. If uv could not fetch \
+    them, use a machine that reaches this index, or leave out CPU=1, which installs the builds with CUDA libraries.
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.workbench-setup
 SHELL := /bin/bash
@@ -64,6 +66,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
 	echo "make setup: PyTorch $(TORCH)$(if $(CPU_BUILD), without CUDA libraries) in $(VENV): $(SIZE). Files in the cache of uv or pip are not downloaded again."; \
+	$(if $(CPU_BUILD),trap '[ $$? = 0 ] || echo "$(NO_CPU_BUILD)" >&2' EXIT;) \
 	what=(--constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]' $(if $(CPU_BUILD),--torch-backend cpu)); \
 	if uv --version >/dev/null 2>&1; then \
 	    [ -x $(BIN)/python ] || uv venv --python "$$(python3.12 -c 'import sys; print(sys.executable)' 2>/dev/null || echo 3.12)" $(VENV); \
