@@ -23,6 +23,7 @@ from workbench.programs.modes import active_modes
 from workbench.programs.placement import random_states
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.runs.log.tensor_error import THIS_RUN, TensorError
+from workbench.runs.measure.in_double import widened
 from workbench.runs.measure.saved_reference import Reference, SavedReferences
 from workbench.runs.measure.tensor_diff import (
     FLOOR,
@@ -684,7 +685,8 @@ def stepper_in_double(
     stepper.cotangents = None if cotangents is None else [cotangent.double() for cotangent in cotangents]
     stepper.clear_grads()
     try:
-        yield stepper
+        with widened():
+            yield stepper
     finally:
         # Restore the data, because all copies of a program may share tensors of the program's closure.
         stepper.clear_grads()
