@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import workbench
 from tests.trial_counts import beyond
@@ -159,6 +160,13 @@ def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
     assert list(find_tensors([linear, optimizer]).tensors) == expected
     own = ["param_groups[0].params[0]", "param_groups[1].params[0]"]
     assert set(own) <= find_tensors(optimizer).tensors.keys(), "without the module, paths must begin at the optimizer"
+
+
+def test_a_pruned_module_has_the_same_names_in_each_copy() -> None:
+    first, second = (prune.custom_from_mask(nn.Linear(3, 3), "weight", torch.eye(3)) for _ in range(2))
+    names = list(find_tensors(first).tensors)
+    assert "_forward_pre_hooks[0].mask" in names
+    assert names == list(find_tensors(second).tensors)
 
 
 class Unread(nn.Module):

@@ -168,7 +168,7 @@ class _TensorWalk:
         holds = bool(found)
         for name, inner in module.named_modules(prefix=path):
             self._known[id(inner)] = holds
-            plain = [(key, item) for key, item in list(inner.__dict__.items()) if key not in _REGISTERED]
+            plain = [(key, _unnumbered(key, item)) for key, item in inner.__dict__.items() if key not in _REGISTERED]
             holds |= self._visit_all(
                 (_attribute_path(name, key), item) for key, item in plain if not key.startswith("__")
             )
@@ -194,6 +194,11 @@ class _TensorWalk:
             for parameter, state in optimizer.state.items():
                 own = _attribute_path(path, f"state[{names.get(id(parameter), '')}]")
                 self._visit_all((_attribute_path(own, str(key)), value) for key, value in state.items())
+
+
+def _unnumbered(name: str, value: Any) -> Any:
+    """Return the hooks of a module as a list, because PyTorch counts hooks, and each copy of a program has new ones."""
+    return list(value.values()) if name.endswith("_hooks") and isinstance(value, Mapping) else value
 
 
 def _attribute_path(path: str, name: str) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree
+
+from workbench.interop.torch_private import _pytree
 
 _MIXED = (torch.float32, torch.float64)
 
