@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from workbench.analysis.memory.allocator import dense_parts, storage_bytes
 from workbench.analysis.memory.multi_graph_memory import (
@@ -27,7 +28,7 @@ from workbench.analysis.memory.multi_graph_memory import (
     StorageAllocated,
     StorageFreed,
 )
-from workbench.compiler.interop.backward_without_gpu import is_adding_gradients
+from workbench.compiler.interop.backward_without_gpu import is_adding_gradients, watch_differentiated
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, _current_graph_task_id, tree_iter
 
 
@@ -57,6 +58,10 @@ WRITES_HISTORY = (
 _OVERWRITTEN = (
     "the step later writes into memory that the part reads, and a backward that recomputes would read the new values: "
     "PyTorch runs the part"
+)
+_INNER = (
+    "the step asks for the gradient of a result on which other results of the part depend (torch.autograd.grad, "
+    "retain_grad or a hook), and a plan has no gradients inside of a part: PyTorch runs the part"
 )
 _BACKWARD_AGAIN = "several backwards run through the part, and a plan has one: PyTorch runs the part"
 
@@ -196,6 +201,7 @@ class StepRecorder:
         arguments: Sequence[Any],
         constants: Sequence[Any] = (),
         reached: Sequence[int] = (),
+        inner: Collection[int] = (),
     ) -> Any:
         """Run and record a part that Thunder compiles, and return its outputs.
 
@@ -208,12 +214,15 @@ class StepRecorder:
             Arguments of the part, and the tensors that its graph contains.
         reached : sequence of int, optional
             For each argument, the outputs that receive gradients from it, as bits. Without, all outputs do.
+        inner : collection of int, optional
+            Places of the outputs on which other outputs depend.
 
         Raises
         ------
         UnplannablePartError
             Raised in the backward of the outputs, if this backward runs a second time or is itself differentiated, or
-            if the step has written into an input since this call.
+            if the step has written into an input since this call. Raised if the step asks for the gradient of an output
+            in `inner`.
         """
         inputs = (*arguments, *constants)
         differentiable = torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)
@@ -243,6 +252,8 @@ class StepRecorder:
             joined = stand(self, part, self._calls, tape, paths, [outputs[at] for at in tensors], *inputs)
             for at, output in zip(tensors, joined, strict=True):
                 outputs[at] = output
+                if at in inner and output.grad_fn is not None:
+                    output.grad_fn.inner[output.output_nr] = weakref.ref(output)
         return tuple(outputs) if several else outputs[0]
 
     @contextlib.contextmanager
@@ -270,7 +281,7 @@ class StepRecorder:
         takes_steps : bool
             Whether the program runs the backward itself, as a training step with an optimizer does.
         """
-        with _NotingBetween(self):
+        with watch_differentiated(_refuse_inner), _NotingBetween(self):
             outputs = call()
             for tensor in _tensors(outputs):
                 self.note(tensor)
@@ -418,6 +429,23 @@ class _NotingBetween(_Noting):
         return True
 
 
+def _refuse_inner(edge: GradientEdge) -> None:
+    """Raise an error if the edge is of an output of a part on which other outputs of the part depend."""
+    if getattr(edge.node, "_forward_cls", None) is _PartNode:
+        _refuse_gradient_of(edge.node, edge.output_nr)
+
+
+def _refuse_gradient_of(node: Any, place: int) -> None:
+    if place in node.inner:
+        raise UnplannablePartError(node.part, _INNER)
+
+
+@torch.compiler.disable  # the program's code calls it, which Dynamo compiles
+def _register_hooks(node: Any, register: Callable[[torch.Tensor], None], output: torch.Tensor) -> None:
+    _refuse_gradient_of(node, output.output_nr)
+    register(output)
+
+
 class _PartNode(torch.autograd.Function):
     """Autograd function of a part. Its backward adds itself to the record, and returns the gradients of the inputs."""
 
@@ -438,6 +466,9 @@ class _PartNode(torch.autograd.Function):
         ctx.places, ctx.reached = paths
         ctx.like = [(x.shape, x.dtype, x.device) if _requires_grad(x) else None for x in given]
         ctx.set_materialize_grads(False)
+        ctx.inner = {}
+        # PyTorch calls this when the program registers a hook on an output.
+        ctx._register_hook_dict = functools.partial(_register_hooks, ctx, ctx._register_hook_dict)
         # Other parts may write into these tensors. Autograd allows this for detached tensors, but not for views.
         return tuple(output.detach() for output in outputs)
 
@@ -447,6 +478,8 @@ class _PartNode(torch.autograd.Function):
         recorder: StepRecorder = ctx.recorder
         if ctx.ran or torch.is_grad_enabled():
             raise UnplannablePartError(ctx.part, _BACKWARD_AGAIN if ctx.ran else _DIFFERENTIATED_AGAIN)
+        if any((held := output()) is not None and held.retains_grad for output in ctx.inner.values()):
+            raise UnplannablePartError(ctx.part, _INNER)
         recorder.refuse_overwritten(ctx.part, ctx.call)
         ctx.ran = True
         numbers = tuple(map(recorder.note, cotangents))

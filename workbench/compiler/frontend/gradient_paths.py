@@ -53,6 +53,26 @@ def reached_results(graph: fx.GraphModule) -> list[int]:
 
     The results are bits of an integer: bit 0 is the first result. The integer is 0 if no gradient reaches the input.
     """
+    reached = _reached(graph)
+    return [0 if has_no_gradient(node) else reached[node] for node in graph.graph.find_nodes(op="placeholder")]
+
+
+def inner_results(graph: fx.GraphModule) -> set[int]:
+    """Return the places of the results from which a gradient path leads to another result of the graph."""
+    reached, results = _reached(graph), _results(graph)
+    bits = {
+        at: sum(1 << other for other, each in enumerate(results) if each is not result)
+        for at, result in enumerate(results)
+    }
+    return {
+        at
+        for at, node in enumerate(results)
+        if isinstance(node, fx.Node) and not has_no_gradient(node) and reached[node] & bits[at]
+    }
+
+
+def _reached(graph: fx.GraphModule) -> Mapping[fx.Node, int]:
+    """Return, for each node of a graph, the results that depend on it, as bits."""
     reached = defaultdict[fx.Node, int](int)
     for at, result in enumerate(_results(graph)):
         if isinstance(result, fx.Node):
@@ -80,7 +100,7 @@ def reached_results(graph: fx.GraphModule) -> list[int]:
                 if bits & ~reached[other]:
                     reached[other] |= bits
                     unsettled |= order[other] > order[node]
-    return [0 if has_no_gradient(node) else reached[node] for node in nodes if node.op == "placeholder"]
+    return reached
 
 
 def _sources_of_member(node: fx.Node, at: int) -> list[fx.Node]:

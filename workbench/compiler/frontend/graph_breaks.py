@@ -43,6 +43,7 @@ from workbench.compiler.frontend.gradient_paths import (
     Run,
     detach_inputs,
     drop_unused_gradients,
+    inner_results,
     reached_results,
     writes_in_place,
 )
@@ -372,7 +373,8 @@ def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
 def _rehearse_piece(rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any]) -> Any:
     if piece.refusal:
         return rehearsal.run_opaque(piece.key, lambda: piece.run(*inputs))
-    return rehearsal.run(piece.key, piece.run, inputs, constants_of(piece.graph), reached_results(piece.graph))
+    paths = reached_results(piece.graph), inner_results(piece.graph)
+    return rehearsal.run(piece.key, piece.run, inputs, constants_of(piece.graph), *paths)
 
 
 def _rehearse_step(
@@ -387,7 +389,8 @@ def _rehearse_step(
         return f"{type(error).__name__}: {str(error).partition('\n')[0]}"
     recorded = rehearsal.recorded_step()
     ran = Counter(event.part for event in recorded.events if isinstance(event, Forward))
-    if ran != Counter({key: seen.calls for key, seen in runs.items() if not seen.piece.refusal}):
+    known = Counter({key: seen.calls for key, seen in runs.items() if not seen.piece.refusal})
+    if ran != known or not set(recorded.opaque) <= runs.keys():
         return "other parts ran when the program was called again"
     return recorded
 

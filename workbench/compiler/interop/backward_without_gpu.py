@@ -1,4 +1,4 @@
-"""Run a backward of fake GPU tensors on a machine without the GPU.
+"""Run a backward of fake GPU tensors on a machine without the GPU, and watch what a step differentiates by.
 
 PyTorch's autograd engine queries the GPU's streams before it calls the first node, even for fake tensors. This module
 calls the nodes itself, in the engine's order. The module runs only the hooks of leaves, and sets the ``grad`` of leaves
@@ -12,7 +12,7 @@ import contextlib
 import contextvars
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -205,3 +205,31 @@ _without_gpu = ThreadPatches(
 def backward_without_gpu(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
     """In this context, autograd differentiates fake GPU tensors of `mode` without a GPU."""
     return contextlib.nullcontext() if torch.cuda.is_available() else _without_gpu(mode)
+
+
+def _make_watched(stock: Any, patches: ThreadPatches) -> Any:
+    def backward(
+        outputs: Any,
+        gradients: Any,
+        keep_graph: bool,
+        create_graph: bool,
+        inputs: Sequence[Any] = (),
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        for given in () if patches.value is None else inputs:
+            patches.value(given if isinstance(given, GradientEdge) else get_gradient_edge(given))
+        return stock(outputs, gradients, keep_graph, create_graph, inputs, *args, **kwargs)
+
+    # Do not copy the attributes of `stock`: it may be excluded from Dynamo, which would then call what `stock` wraps.
+    return torch.compiler.disable(backward)
+
+
+_watched = ThreadPatches(
+    "differentiated values", lambda: [PatchTarget(torch.autograd, "_engine_run_backward", _make_watched)]
+)
+
+
+def watch_differentiated(seen: Callable[[GradientEdge], None]) -> contextlib.AbstractContextManager[None]:
+    """In this context, call `seen` with the edge of each tensor with respect to which autograd is called."""
+    return _watched(seen)
