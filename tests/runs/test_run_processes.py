@@ -180,6 +180,15 @@ def test_the_measured_peak_is_at_one_statement(finished: Run) -> None:
     assert peak.baseline_bytes < max(peak.statement_peak_bytes) <= peak.measured_peak_bytes
 
 
+def test_the_peak_of_eager_pytorch_is_measured_too(finished: Run) -> None:
+    baseline_bytes = finished.memory["baseline_bytes"]
+    assert baseline_bytes is not None
+    assert finished.eager_peak_bytes is not None
+    # Eager PyTorch starts from the same parameters and inputs, and the step allocates further memory.
+    assert finished.eager_peak_bytes > baseline_bytes
+    assert finished.to_json()["memory"]["eager_peak_bytes"] == finished.eager_peak_bytes
+
+
 def test_a_run_is_a_trace_for_perfetto(finished: Run, tmp_path: Path) -> None:
     written = json.loads(statement_times.write_chrome_trace(finished, tmp_path / "trace.json").read_text())
     spans = [event for event in written["traceEvents"] if event["ph"] == "X"]

@@ -495,6 +495,21 @@ class PeakMeasured(Event):
 
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EagerPeakMeasured(Event):
+    """Memory of one forward and backward of the program in eager PyTorch, for comparison.
+
+    Attributes
+    ----------
+    measured_peak_bytes : int
+        As in `PeakMeasured`.
+    """
+
+    type = "eager_peak_measured"
+    measured_peak_bytes: int
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorChecked(Event, TensorError):
     """One tensor was compared with the reference's tensor."""
 

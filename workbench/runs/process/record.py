@@ -273,6 +273,12 @@ class Record:
         }
 
     @property
+    def eager_peak_bytes(self) -> int | None:
+        """Peak memory of a step of the program in eager PyTorch; None if the run did not compare with eager PyTorch."""
+        peak = self._last_of(events.EagerPeakMeasured)
+        return peak.measured_peak_bytes if peak is not None else None
+
+    @property
     def alive_at_peak(self) -> list[dict[str, Any]]:
         """Live allocations of the step at the measured peak memory; see `workbench.runs.log.events.PeakMeasured`."""
         peak = self._last_of(events.PeakMeasured)
@@ -358,6 +364,7 @@ class Record:
             "against": self.against,
             "memory": {
                 **self.memory,
+                "eager_peak_bytes": self.eager_peak_bytes,
                 "peak_statement": self.peak_statement,
                 "alive_at_peak": self.alive_at_peak,
                 "predicted_alive_at_peak": self.predicted_alive_at_peak,

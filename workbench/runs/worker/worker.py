@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import psutil
 
-from workbench.errors import ConfigWarning, RunError
+from workbench.errors import ConfigWarning, RunError, is_out_of_memory
 from workbench.runs.log import compile_stages, event_log, events
 from workbench.runs.process import request, worker_process
 from workbench.runs.process.failure_reason import explain
@@ -242,6 +242,8 @@ def _measure(
                 group.check(compile_program, build, log, options.seed)
             else:
                 _check(recorded, kernels_run, build, log, options.seed, run_request, run_dir)
+        if group is None and options.measure_peak:
+            _measure_eager(build, log, options, _modes(run_request))
     if group is not None:
         group.leave()
 
@@ -480,6 +482,23 @@ def _compile(
     from workbench.compiler.planner import kernel_identity
 
     return stepper.record(outputs), kernel_identity.kernels_of(jitted) if by_thunder else {}, stepper
+
+
+def _measure_eager(
+    build: Callable[[], Parts], log: event_log.EventLog, options: request.RunOptions, modes: dict[str, str]
+) -> None:
+    """Log the peak memory of a step in eager PyTorch. If the memory does not suffice, log nothing."""
+    from workbench.runs.measure import accuracy, memory_meter
+
+    try:
+        stepper = accuracy.Stepper(*build(), seed=options.seed, modes=modes)
+        stepper.step()
+        peak = memory_meter.measure_peak(stepper)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return
+    log.write(events.EagerPeakMeasured(t_s=log.now_s(), measured_peak_bytes=peak.measured_peak_bytes))
 
 
 def _thunders_own_stages(

@@ -128,6 +128,8 @@ def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any
     reserved, fragmented = memory.get("reserved_bytes"), memory.get("fragmented_bytes")
     if reserved is not None and fragmented is not None:
         facts.append(f"{human_bytes(reserved)} reserved, {human_bytes(fragmented)} of them in fragments")
+    if run.eager_peak_bytes is not None:
+        facts.append(f"eager PyTorch: {human_bytes(run.eager_peak_bytes)}, measured in the same run")
     alive = run.alive_at_peak
     rows = [_row("", "parameters, buffers and inputs", "", baseline_bytes, "")]
     for one in alive:
