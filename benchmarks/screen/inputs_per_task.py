@@ -98,7 +98,8 @@ def to_a_config(hand: Hand, app: Locator) -> None:
     hand.wait(lambda: row.is_visible() and "−" in row.inner_text())
     hand.click(row.get_by_role("button", name="Choose"))
     hand.wait(lambda: "−" in figure(hand.lab, "peak"))
-    hand.click(app.get_by_role("button", name="Export", exact=True))
+    hand.press("e")
+    hand.press("Enter")
     hand.wait(lambda: "Written" in app.locator(".wb-status").inner_text())
 
 
@@ -107,7 +108,7 @@ def to_a_peak(hand: Hand, app: Locator) -> None:
     field = app.locator(".wb-peak input[type=text]")
     hand.click(app.locator("[data-figure=peak]"))
     hand.wait(lambda: bool(field.evaluate("field => field === document.activeElement")))
-    hand.type("70%")
+    hand.type("70")
     hand.press("Enter")
     hand.wait(lambda: "−" in figure(hand.lab, "peak"))
 
@@ -128,18 +129,19 @@ def to_a_softmax(hand: Hand, app: Locator, layers: int) -> None:
 
 def to_a_colleague(hand: Hand, app: Locator) -> None:
     """Write the plan into a file that a colleague can open without the model."""
-    hand.click(app.get_by_role("button", name="What the file is for"))
-    hand.click(app.get_by_role("button", name="Saved plan"))
-    hand.click(app.locator(".wb-export-end .wb-primary"))
+    hand.press("e")
+    for _ in range(2):
+        hand.press("ArrowLeft")
+    hand.press("Enter")
     hand.wait(lambda: "Written" in app.locator(".wb-status").inner_text())
 
 
 def to_an_end(hand: Hand, app: Locator) -> None:
     """Read why the largest fusion ends where it ends."""
     hand.click(app.locator("[data-figure=fusions]"))
-    row, inspector = app.locator(".wb-fusions tbody tr").first, app.locator(".wb-inspector")
-    hand.wait(row.is_visible)
-    hand.click(row.locator("td").first)
+    first, inspector = app.locator(".wb-fusions [data-fusion]").first, app.locator(".wb-inspector")
+    hand.wait(lambda: bool(first.evaluate("link => link === document.activeElement")))
+    hand.press("Enter")
     hand.wait(lambda: "Why it ends" in inspector.inner_text())
     hand.scroll_to(inspector.locator("h4", has_text="Why it ends"), inspector)
 

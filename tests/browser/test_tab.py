@@ -182,6 +182,20 @@ def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None
     lab.wait_until(
         lambda: lab.page.locator(f"{TAB} .wb-peak input[type=text]").evaluate("el => el === document.activeElement")
     )
+    # A key opens the box of Export, and further keys select a target. In a field, the key is a letter.
+    lab.page.keyboard.press("e")
+    field = lab.page.locator(f"{TAB} .wb-peak input[type=text]")
+    assert field.input_value() == "e"
+    field.evaluate("el => el.blur()")
+    lab.page.keyboard.press("e")
+    exported = lab.page.locator(f"{TAB} .wb-export-box")
+    for _ in range(2):
+        lab.page.keyboard.press("ArrowLeft")
+    assert exported.get_by_role("button", pressed=True).all_inner_texts() == ["Saved plan"]
+    lab.page.keyboard.press("Enter")
+    lab.wait_until(lambda: "Written to" in lab.page.locator(f"{TAB} .wb-status").inner_text())
+    assert not exported.is_visible()
+    assert boxes(lab) == places
     # The command palette has an entry for each tab. A top-level tab remembers which of its tabs was last open.
     for name, then in (("Fit", "Fit"), ("Memory", "Curve and peak"), ("Choices", "Fit"), ("Passes", "Passes")):
         lab.page.evaluate("name => jupyterapp.commands.execute('thunder-workbench:open-place', { name })", name)

@@ -129,6 +129,12 @@ export function inParts(/** @type {string} */ path) {
   return path.split(/(?<=[./])(?=[A-Za-z_])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 }
 
+/** Return a peak that the user typed. A number up to 100 without a unit is a percentage: no program has a peak of so few bytes. */
+export function asPeak(/** @type {string} */ text) {
+  const typed = text.trim();
+  return /^\d+(\.\d+)?$/.test(typed) && Number(typed) <= 100 ? `${typed}%` : typed;
+}
+
 /** Return bytes as text, with a binary unit and up to three digits, like `summary.human_bytes`. */
 export function humanBytes(/** @type {number} */ bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

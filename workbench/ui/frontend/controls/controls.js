@@ -1,6 +1,6 @@
 // The app's top line: the open program and the app's buttons. A program on ranks has a second line.
 
-import { fold, follow, h, panel } from "../dom.js";
+import { fold, follow, h, isPlainKey, panel } from "../dom.js";
 import { exportBox } from "./export_box.js";
 
 const ASK_TAB = "thunder-workbench:open-tab"; // event to the JupyterLab extension (`extensions/runs-panel/src/tab.ts`)
@@ -23,7 +23,7 @@ function render({ model, el }) {
   const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make the undone choice again (r)");
   const file = h("input", { type: "text", "aria-label": "File to export to", spellcheck: "false", value: model.get("file") });
   const save = h("button", { onclick: () => box.write() }, face("Export", "⤓"));
-  const named = () => { save.title = `Write the choices to ${file.value.trim() || "a file"}; ▾ has other names and targets`; };
+  const named = () => { save.title = `Write the choices to ${file.value.trim() || "a file"}; ▾ (e) has other names and targets`; };
   file.addEventListener("input", named);
   const box = exportBox(model, file, named);
   const machine = h("select", { title: "Machine on which ranks are simulated", onchange: () => model.send({ type: "machine", name: machine.value }) });
@@ -53,6 +53,16 @@ function render({ model, el }) {
     tab.firstChild.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
   };
   el.addEventListener(TAB_NEWS, onTab);
+  // The key works in the whole app. If nothing has the focus, it is for the app in the tab of JupyterLab that is shown.
+  const onKey = (/** @type {KeyboardEvent} */ event) => {
+    const app = el.closest(".wb-app"), target = /** @type {Element} */ (event.target);
+    if (event.key !== "e" || !isPlainKey(event) || !app?.checkVisibility() || target.matches("input:not([type=checkbox], [type=range]), select, textarea, [contenteditable]")) return;
+    if (!app.contains(target) && !(target === document.body && app.closest(".wb-tab"))) return;
+    event.preventDefault();
+    event.stopPropagation();
+    box.open(true);
+  };
+  document.addEventListener("keydown", onKey);
   const onFull = () => { full.querySelector(".wb-words").textContent = document.fullscreenElement && document.fullscreenElement === el.closest(".wb-app") ? "Exit full screen" : "Full screen"; };
   document.addEventListener("fullscreenchange", onFull);
   el.addEventListener(PLACE, (/** @type {any} */ event) => {
@@ -111,7 +121,7 @@ function render({ model, el }) {
   };
   const stops = [follow(model, ["content"], draw), follow(model, ["exported"], box.draw)];
   void askedFor();
-  return () => { sizes.disconnect(); document.removeEventListener("fullscreenchange", onFull); for (const stop of stops) stop(); };
+  return () => { sizes.disconnect(); document.removeEventListener("keydown", onKey); document.removeEventListener("fullscreenchange", onFull); for (const stop of stops) stop(); };
 }
 
 export default { render };

@@ -1,6 +1,6 @@
 // The box of the button Export: targets, the choices that are left out, and the file. It covers the area below the header.
 
-import { h } from "../dom.js";
+import { asPeak, h, isPlainKey } from "../dom.js";
 
 const WAIT = 250; // milliseconds without typing before the file is shown again
 const LEAST = 340; // pixels: the least height of the box, in which its buttons and some of the file are in sight
@@ -11,9 +11,9 @@ export function exportBox(model, file, named) {
   let target = "thunder", timer = 0, asked = "", answered = false, fitted = "", since = 0;
   const chosen = () => targets().find((one) => one.target === target) ?? {};
   const opener = h("button", { class: "wb-export-more", title: "For Thunder or for plain PyTorch: the file, and what it leaves out", "aria-label": "What the file is for", "aria-haspopup": "dialog", "aria-expanded": "false", onclick: () => open(el.hidden) }, "▾");
-  const limit = h("input", { type: "text", "aria-label": "Peak of torch.compile at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of torch.compile; empty: only your choices", spellcheck: "false", size: 12, oninput: () => mark() });
+  const limit = h("input", { type: "text", "aria-label": "Peak of torch.compile at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of torch.compile; a number up to 100 is a percentage; empty: only your choices", spellcheck: "false", size: 12, oninput: () => mark() });
   const fit = h("button", { class: "wb-fit-torch", title: "Find choices for torch.compile under this peak (Enter)", onclick: () => ask() }, "Fit");
-  const peak = () => (target === "torch" ? limit.value.trim() : "");
+  const peak = () => (target === "torch" ? asPeak(limit.value) : "");
   const isOld = () => peak() !== fitted; // the shown figures are of another fit than the one in the field
   const run = h("button", { class: "wb-run-torch", title: "Compile and run plain torch.compile in a process of its own, and compare it with torch.compile without choices and with eager PyTorch", onclick: () => { model.send({ type: "run_torch", peak: peak() }); if (isOld()) ask(); } }, "Run with torch.compile");
   const plain = h("div", { class: "wb-plain" }, h("label", { class: "wb-check" }, "Fit: peak at most ", limit), fit, run);
@@ -61,9 +61,24 @@ export function exportBox(model, file, named) {
     ask();
   }
   row.append(...targets().map((one) => h("button", { value: one.target, onclick: () => aim(one.target) }, one.name)));
+  // The arrow keys select a target, and Enter on the selected target exports. The space key selects a target, as on any button.
+  row.addEventListener("keydown", (event) => {
+    const buttons = Array.from(row.querySelectorAll("button")), at = buttons.findIndex((one) => one === event.target);
+    const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (at < 0 || !isPlainKey(event)) return;
+    if (by) {
+      const next = buttons[(at + by + buttons.length) % buttons.length];
+      event.preventDefault();
+      next.focus();
+      aim(next.value);
+    } else if (event.key === "Enter" && buttons[at].value === target && !make.disabled) {
+      event.preventDefault();
+      make.click();
+    }
+  });
   file.addEventListener("keydown", (event) => { if (event.key === "Enter" && !make.disabled) make.click(); });
   // Chromium sends no event `change` if Enter is pressed in a field without a form.
-  limit.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); ask(); } });
+  limit.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); limit.value = peak(); ask(); } });
   file.addEventListener("input", () => {
     clearTimeout(timer);
     if (!el.hidden) timer = window.setTimeout(ask, WAIT);
@@ -119,5 +134,5 @@ export function exportBox(model, file, named) {
   /** Say whether a run may start now. */
   const able = (/** @type {boolean} */ disabled) => { run.disabled = disabled; };
   named();
-  return { opener, el, write, draw, able };
+  return { opener, el, write, draw, able, open };
 }

@@ -7,8 +7,11 @@
 import { fold, follow, h, panel } from "../dom.js";
 
 /** Forms of a tile, the first that fits is taken. `short`: the title's first word; `below`: the kind of the first figure
- *  stands below the title; `plain`: without the change. */
-const FORMS = ["", "below", "short", "short below", "short plain", "short below plain"];
+ *  stands below the title; `bare`: a figure beside the first does not repeat its unit; `plain`: without the change. */
+const FORMS = ["", "below", "short", "short below", "short bare", "short below bare", "short plain", "short below plain", "short bare plain", "short below bare plain"];
+
+/** What gets the focus in a tab that a tile opens: the user can type a peak, or select the largest fusion with Enter. */
+const NEXT = /** @type {Record<string, string>} */ ({ Fit: ".wb-peak input", Fusions: ".wb-fusions [data-fusion]" });
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -16,9 +19,9 @@ function render({ model, el }) {
   const note = (text) => text && h("span", { class: "wb-figure-note" }, text);
   const line = (value, kind, tip, first) => {
     const words = h("span", { class: "wb-kind" }, kind), count = /^\d+$/.test(value.text); // no line break between a count and its noun
-    // A figure beside the first has its words in front, and names its unit only if it is another.
-    const unit = value.beside && value.text.endsWith(` ${first.text.split(" ").at(-1)}`);
-    const number = unit ? value.text.split(" ").slice(0, -1).join(" ") : value.text;
+    // A figure beside the first has its words in front.
+    const [digits, unit] = /^(.*?)( [^ ]+)?$/.exec(value.text).slice(1);
+    const number = value.beside && unit && first.text.endsWith(unit) ? [digits, h("span", { class: "wb-unit" }, unit)] : value.text;
     return h("div", { class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}` },
       value.beside && [words, " "],
       h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, number, count && [" ", words]), !value.beside && !count && [" ", words],
@@ -30,11 +33,16 @@ function render({ model, el }) {
     fold(el, "y", false);
     const app = el.closest(".wb-app");
     app?.querySelector(".wb-places")?.scrollIntoView({ block: "nearest" });
-    if (name !== "Fit") return;
-    // The field is in sight after Python's answer. With the focus in it, the user can type a peak.
+    const next = NEXT[name];
+    if (!next) return;
+    // What is next is in sight after Python's answer.
     for (let tries = 0; tries < 100; tries++) {
-      const field = /** @type {HTMLInputElement | null} */ (app?.querySelector(".wb-peak input"));
-      if (field?.checkVisibility({ visibilityProperty: true })) { field.focus({ preventScroll: true }); field.select(); return; }
+      const part = /** @type {HTMLElement | null} */ (app?.querySelector(next));
+      if (part?.checkVisibility({ visibilityProperty: true })) {
+        part.focus({ preventScroll: true });
+        if (part instanceof HTMLInputElement) part.select();
+        return;
+      }
       await new Promise((next) => setTimeout(next, 20));
     }
   };
@@ -59,7 +67,7 @@ function render({ model, el }) {
         else title.append(kind);
         const end = values.getBoundingClientRect().bottom + 0.5;
         const must = [...values.querySelectorAll(".wb-value:first-child > :is(.wb-number, .wb-delta), .wb-kind:not(.wb-value > .wb-kind), .wb-must")];
-        if (title.scrollWidth <= title.clientWidth && must.every((part) => part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1)) break;
+        if (title.scrollWidth <= title.clientWidth && must.every((part) => part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1 && (!part.matches(".wb-must") || part.scrollHeight <= part.clientHeight + 4))) break;
       }
     }
   };

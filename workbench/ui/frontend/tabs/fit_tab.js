@@ -1,6 +1,6 @@
 // The tab Fit: a field and a slider for the peak, the progress of the curve, and the reasons for the choices of a fit.
 
-import { follow, h, humanBytes, panel, scrolled } from "../dom.js";
+import { asPeak, follow, h, humanBytes, panel, scrolled } from "../dom.js";
 
 /** Return a limit as text with at most three decimals, rounded up, so that it is never below `bytes`. */
 function asLimit(/** @type {number} */ bytes) {
@@ -13,8 +13,8 @@ function asLimit(/** @type {number} */ bytes) {
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "fit");
-  const peak = h("input", { type: "text", "aria-label": "Peak at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of unmodified Thunder", spellcheck: "false", size: 12 });
-  const ask = () => model.send({ type: "fit", peak: peak.value.trim() });
+  const peak = h("input", { type: "text", "aria-label": "Peak at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of unmodified Thunder; a number up to 100 is a percentage", spellcheck: "false", size: 12 });
+  const ask = () => { peak.value = asPeak(peak.value); model.send({ type: "fit", peak: peak.value }); };
   const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload for the least time under this peak. Choices made by hand stay", onclick: ask }, "Fit");
   // The first click into the field selects its text, so that typing replaces it.
   let entered = false;
