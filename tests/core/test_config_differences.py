@@ -79,9 +79,8 @@ def test_versions_of_the_workbench_between_two_tags_count_as_one(
 
 def test_another_program_gives_a_warning(config: Config) -> None:
     (message,) = said(lambda: wb.open(g, torch.ones(3), config=config))
-    assert message.startswith(
-        f"the config for 'f' was made for a program with other statements ({config.fingerprint}, here "
-    )
+    assert "the config for 'f' was made for a program with other statements: " in message
+    assert config.fingerprint not in message
     assert said(lambda: config.jit(g)(torch.ones(3))) == [message]
 
 

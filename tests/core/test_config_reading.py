@@ -1,6 +1,7 @@
 """Whatever a file contains, reading it as a config is fast, and an error message is short and printable."""
 
 import os
+import re
 import time
 import warnings
 from pathlib import Path
@@ -155,6 +156,19 @@ def test_an_f_before_a_string_is_code_only_as_a_prefix() -> None:
 
 
 STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\u202e\u2028\x7f\r\ud800"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"""Choices for PyTorch: f on cpu, made with Thunder Workbench.\n"""\n', "import it in your script"),
+        ('{"format": "thunder-workbench plan", "format_version": 1}\n', "it is a saved plan; open it with wb.open"),
+    ],
+)
+def test_another_file_of_the_workbench_is_named(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+        parse(text, "f.py")
+    assert str(error.value).startswith("f.py is not a config: ")
 
 
 def test_no_terminal_control_character_is_in_a_message(tmp_path: Path) -> None:

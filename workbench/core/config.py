@@ -76,6 +76,14 @@ _OF_TEXTS = ("choices", "versions", "modes", "parts")
 """Fields that map texts to texts."""
 _LEGAL = "a config contains only a docstring, `import workbench as wb`, and `config = wb.Config(...)` with literals"
 
+BEGIN_FOR_TORCH = '"""Choices for PyTorch: '
+"""Beginning of a file with choices for plain PyTorch."""
+_OTHER_FILES = {
+    BEGIN_FOR_TORCH: "a module for plain PyTorch; import it in your script, as its first lines show",
+    '{"format": "thunder-workbench plan"': "a saved plan; open it with wb.open(...)",
+}
+"""Other files that the workbench writes, by their beginning, and what to do with them."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
@@ -226,9 +234,7 @@ class Config:
             if not _same_version(package, here.get(package, ""), version)
         ]
         if self.fingerprint and self.fingerprint != fingerprint:
-            found.insert(
-                0, f"made for a program with other statements ({one_line(self.fingerprint)}, here {fingerprint})"
-            )
+            found.insert(0, "made for a program with other statements")
         if training is not None and training == ("module" in self.modes):
             theirs, own = ("eval", "train") if training else ("train", "eval")
             found.insert(0, f"made for the module in {theirs}() mode, but the module is in {own}() mode")
@@ -532,6 +538,9 @@ def _find_call(text: str, name: str) -> ast.Call:
         raise ConfigError(f"the config {name} is empty; {_LEGAL}")
     if len(text) > MOST_BYTES:
         raise ConfigError(f"the config {name} is too large: it has more than {MOST_BYTES} characters")
+    for begin, what in _OTHER_FILES.items():
+        if text.startswith(begin):
+            raise ConfigError(f"{name} is not a config: it is {what}")
     _check_lexemes(text, name)
     try:
         with warnings.catch_warnings():

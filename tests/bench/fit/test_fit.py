@@ -31,7 +31,7 @@ from workbench.analysis.fit.option_costs import OptionRates
 from workbench.analysis.fit.rounding import SOLVED_TO
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE, JointGraphMemory, PeakPositions
 from workbench.bench.fit.fitter import Fitter
-from workbench.bench.session.fit_request import STORAGES, size_bytes
+from workbench.bench.session.fit_request import STORAGES, check_peak, size_bytes
 from workbench.core.lever import lever_named
 from workbench.errors import ChoiceError, PlanError
 from workbench.summary import human_bytes
@@ -280,7 +280,7 @@ def test_why_gives_the_gain_of_each_choice(tall: Workbench) -> None:
         others = {id: option for id, option in found.choices.items() if id != step.id}
         then = tall.plan_under({**others, **({step.id: step.option} if step.option != SAVE else {})})
         assert then.peak_bytes - found.peak_bytes == step.peak_bytes
-        assert re.fullmatch(r"Free \S+ \S+ more" if lower else r"Give back \S+ \S+", step.label)
+        assert re.fullmatch(rf"Use \S+ \S+ {'less' if lower else 'more'}", step.label)
         assert step.effect.startswith(f"{step.id}={step.option}, step {'+' if lower else '−'}")
         assert step.effect_in_words.startswith(f"{step.option} {step.id.removeprefix('saved:')}, step ")
         assert repr(found).count(str(step)) == 1
@@ -678,7 +678,8 @@ def test_a_share_is_relative_to_the_peak_of_unmodified_thunder(tall: Workbench, 
         ("24 GiB", 24 * 2**30),
         ("1.5kB", 1500),
         ("512 MB", 512 * 10**6),
-        ("7", 7),
+        ("101", 101),
+        ("7 B", 7),
         (7, 7),
         ("2TiB", 2**41),
         ("2 mib", 2**21),
@@ -687,6 +688,12 @@ def test_a_share_is_relative_to_the_peak_of_unmodified_thunder(tall: Workbench, 
 )
 def test_sizes_are_parsed_to_bytes(given: int | str, meant: int) -> None:
     assert size_bytes(given) == meant
+
+
+@pytest.mark.parametrize("given", ["75", " 0.5 ", "100"])
+def test_a_peak_that_lacks_its_percent_sign_is_refused(given: str) -> None:
+    with pytest.raises(ChoiceError, match=rf"has no unit, .*did you mean '{given.strip()}%' of the stock peak"):
+        check_peak(given)
 
 
 @pytest.mark.parametrize(

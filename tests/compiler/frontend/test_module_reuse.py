@@ -409,6 +409,18 @@ def test_a_layer_that_is_traced_has_a_reason(change: Callable[[Stack], None]) ->
     assert any(REASONS[change] in reason for reason in reasons), reasons
 
 
+@pytest.mark.slow
+def test_reasons_name_a_variable_of_an_enclosing_function() -> None:
+    model = Stack(InPlace)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return model(x).sum()
+
+    reason = workbench.open(loss, torch.randn(4, WIDTH), device="cpu", executor="torch").capture_reason
+    assert "traced separately: model.layers.0: " in reason
+    assert "__closure__" not in reason
+
+
 def test_identical_layers_have_no_reason_and_a_layer_that_writes_has_a_reason() -> None:
     unread = {f"layers.{number}": "Dynamo has not read one of its arguments yet" for number in range(FIRST)}
     assert whole_graph(Stack(), (torch.randn(4, WIDTH),), {}).written.reasons == unread

@@ -101,7 +101,7 @@ class NextChoice:
         if not self.peak_bytes:
             return "Keep the peak"
         size = human_bytes(abs(self.peak_bytes))
-        return f"Give back {size}" if self.peak_bytes > 0 else f"Free {size} more"
+        return f"Use {size} more" if self.peak_bytes > 0 else f"Use {size} less"
 
     @property
     def effect(self) -> str:

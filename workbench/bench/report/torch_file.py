@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from workbench.bench.report.saved_plan import write_document
-from workbench.core.config import comment_of, site_order
+from workbench.core.config import BEGIN_FOR_TORCH, comment_of, site_order
 from workbench.errors import ConfigError, PlanError, one_line, short_repr
 from workbench.interop.private_api import TORCH_VERSIONS
 
@@ -26,7 +26,6 @@ TARGETS = ("thunder", "torch", "torch_eager")
 """Compilers for which a file can be exported: Thunder, ``torch.compile``, or none."""
 
 HELPER = "# The code that applies the choices begins here."
-_BEGIN = '"""Choices for PyTorch: '
 _ON = " on "
 _OLDEST = (2, 10)
 """First version of PyTorch that the files support."""
@@ -59,7 +58,7 @@ def write(
     return write_document(
         path,
         text,
-        begin=_BEGIN.encode(),
+        begin=BEGIN_FOR_TORCH.encode(),
         kind="file of choices for PyTorch",
         overwrite=overwrite,
     )
@@ -72,7 +71,7 @@ def program_in(path: str | os.PathLike[str]) -> str:
             first = file.readline(_LONGEST_LINE)
     except OSError:
         return ""
-    return first.removeprefix(_BEGIN).rpartition(_ON)[0] if first.startswith(_BEGIN) else ""
+    return first.removeprefix(BEGIN_FOR_TORCH).rpartition(_ON)[0] if first.startswith(BEGIN_FOR_TORCH) else ""
 
 
 def fit_text(bench: Workbench, fit: TorchFit, name: str) -> str:
@@ -119,7 +118,8 @@ def file_text(
     imports, code = _joined(operators, module)
     notes = bench.notes()
     lines = [
-        f"{_BEGIN}{docstring_text(bench.program.name)}{_ON}{bench.program.device}, made with Thunder Workbench.",
+        f"{BEGIN_FOR_TORCH}{docstring_text(bench.program.name)}{_ON}{bench.program.device}, "
+        "made with Thunder Workbench.",
         "",
         f"    import {Path(name).stem}",
         "",

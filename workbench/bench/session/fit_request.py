@@ -71,9 +71,15 @@ def size_bytes(size: int | str) -> int:
     Raises
     ------
     ChoiceError
-        If `size` is not a size above zero.
+        If `size` is not a size above zero. Also if it is a text with a number up to 100 and without a unit, because the
+        user probably means a percentage.
     """
     found = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
+    if found is not None and not found[2] and 0 < float(found[1]) <= 100:
+        raise ChoiceError(
+            f"{short_repr(size)} has no unit, so it means bytes, which is too small for any program; did you mean "
+            f"'{found[1]}%' of the stock peak, or '{found[1]} GiB'?"
+        )
     if found is not None and found[2].lower() in _UNITS:
         size = round(float(found[1]) * _UNITS[found[2].lower()])
     if isinstance(size, bool) or not isinstance(size, int) or size <= 0:

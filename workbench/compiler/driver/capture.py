@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -314,6 +315,15 @@ def _capture(
         return _capture_once(program, executor, ranks, front_end, why, entry, few_layers=False)
 
 
+_CLOSURE = re.compile(r"(?<![.\w])__closure__\[(\d+)\]\.cell_contents")
+
+
+def _with_variables(text: str, function: Any) -> str:
+    """Replace Dynamo's names of values in a function's closure by the names of the variables."""
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    return _CLOSURE.sub(lambda found: names[int(found[1])] if int(found[1]) < len(names) else found[0], text)
+
+
 def _capture_once(
     program: Program,
     executor: str,
@@ -371,7 +381,7 @@ def _capture_once(
                 if reasons := whole.written.reasons:
                     traced = [f"{path}: {reason}" for path, reason in list(reasons.items())[:_REASONS]]
                     more = f", and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
-                    why += f"; traced separately: {'; '.join(traced)}{more}"
+                    why += _with_variables(f"; traced separately: {'; '.join(traced)}{more}", program.callable)
                 hooks.mark("capture")
             transforms[1:1] = sharing
             jitted = patch_context.jit(function, executors=hooks.executors(), transforms=transforms)

@@ -32,6 +32,7 @@ from workbench.plain_torch.compiled import Partition, find
 from workbench.plain_torch.operators import Key, Operators
 from workbench.programs import modes
 from workbench.programs.tensors import find_tensors
+from workbench.summary import human_bytes
 from workbench.util.planning_lock import one_at_a_time
 
 
@@ -58,6 +59,11 @@ class TorchPrediction:
     saved_bytes: int
     saved: dict[str, int]
     unapplied: tuple[str, ...]
+
+    def __str__(self) -> str:
+        figures = f"peak {human_bytes(self.peak_bytes)}, saved {human_bytes(self.saved_bytes)}"
+        lines = [f"torch.compile, predicted: {figures} in {len(self.saved)} tensors"]
+        return "\n".join([*lines, *(f"not applied: {message}" for message in self.unapplied)])
 
 
 @dataclasses.dataclass(frozen=True)

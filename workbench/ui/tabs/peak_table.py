@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST = 200
 
 _AUTOGRAD = "autograd, between statements"
-_BY_DYNAMO = re.compile("[Lg]_.*?(?P<modules>(?:_modules_.+?)*)_(?:parameters|buffers)_(?P<leaf>.+)_")
+_BY_DYNAMO = re.compile("[Llg]_.*?(?P<modules>(?:_modules_.+?)*)_(?:parameters|buffers)_(?P<leaf>.+)_")
 _NOT_IN_NAMES = re.compile("[^0-9A-Za-z]")
 
 
@@ -95,6 +95,8 @@ def argument_path(name: str, scopes: Sequence[str]) -> str:
     --------
     >>> argument_path("g_import_main_net_modules_up_parameters_weight_", [])
     'up.weight'
+    >>> argument_path("l_program_closure_0_cell_contents_modules_0_modules_norm_parameters_weight_", [])
+    '0.norm.weight'
     >>> argument_path("t_layers_0_up_weight", ["layers.0.up"])
     'layers.0.up.weight'
     >>> argument_path("t_emb", ["up"])
