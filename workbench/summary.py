@@ -21,7 +21,7 @@ PHASES = {
     "memory": "Measuring memory",
     "time": "Timing steps",
     "clocks": "Timing statements",
-    "accuracy": "Checking against unmodified Thunder",
+    "accuracy": "Checking the results",
 }
 """Names of a worker's phases for users; see `workbench.runs.log.events.Phase`."""
 

@@ -53,7 +53,7 @@ from workbench.ui.tabs.fusions_tab import Fusions
 from workbench.ui.tabs.memory_tab import MemoryTab
 from workbench.ui.tabs.outline_tab import OutlinePane, OutlineTab
 from workbench.ui.tabs.passes_tab import Passes
-from workbench.ui.tabs.peak_table import Alive, measured_content, predicted_content
+from workbench.ui.tabs.peak_table import Alive, eager_peak, measured_content, predicted_content
 from workbench.ui.tabs.ranking_tab import WorthTab
 from workbench.ui.tabs.tables import VARIANTS, RunsAsked
 from workbench.ui.tabs.timeline_tab import (
@@ -582,7 +582,12 @@ class App:
         )
         measured = measured_content(self._runs.peak, self._runs.nodes_of(self._runs.peak, self.graph.own_ids))
         predicted = predicted_content(self.bench.plan, self.graph.own_ids(), self.bench.plan.reserved)
-        self.alive.content = {"predicted": predicted, "measured": measured, "plain": self._plain_peak()}
+        self.alive.content = {
+            "predicted": predicted,
+            "measured": measured,
+            "eager": eager_peak(self._runs.peak),
+            "plain": self._plain_peak(),
+        }
 
     def _plain_peak(self) -> str | None:
         """Return words for the predicted peak of plain `torch.compile`, as `Alive` shows them."""

@@ -162,7 +162,8 @@ def figures(
             # Only the prediction is of this plan, so it comes first.
             step = [predicted_step, {**step[0], "beside": True}, *step[1:]]
         else:
-            step.append({**predicted_step, "beside": True})
+            # The interval has room only in a wide tile, so it comes after the prediction.
+            step.insert(1, {**predicted_step, "beside": True})
     shown.append({"key": "step", "title": "Step time", "values": step})
     overlap = plan.overlap_on(machine)
     if overlap is not None:

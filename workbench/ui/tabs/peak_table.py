@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,10 +26,10 @@ _NOT_IN_NAMES = re.compile("[^0-9A-Za-z]")
 
 
 class Alive(Panel):
-    """Lists of values, largest first. The keys of `content` are ``predicted measured plain``.
+    """Lists of values, largest first. The keys of `content` are ``predicted measured eager plain``.
 
-    ``measured`` is None before a run. ``plain`` says the peak of plain `torch.compile`; it is empty if there is no such
-    peak, and None if it is not known yet.
+    ``measured`` is None before a run. ``eager`` says the peak of eager PyTorch; it is empty before a run. ``plain``
+    says the peak of plain `torch.compile`; it is empty if there is no such peak, and None if it is not known yet.
     """
 
     _esm = esm("peak_table")
@@ -81,6 +82,12 @@ def predicted_content(
     }
 
 
+@functools.lru_cache(10_000)
+def _start_of_name(scope: str) -> str:
+    """Return the beginning of the names that Thunder gives to the parameters of a module."""
+    return f"t_{_NOT_IN_NAMES.sub('_', scope)}_"
+
+
 def argument_path(name: str, scopes: Sequence[str]) -> str:
     """Return the path of a parameter or buffer as the program names it; `name` itself if it does not tell the path.
 
@@ -106,7 +113,7 @@ def argument_path(name: str, scopes: Sequence[str]) -> str:
         modules = [module for module in by_dynamo["modules"].split("_modules_") if module]
         return ".".join([*modules, by_dynamo["leaf"]])
     for scope in filter(None, scopes):
-        start = f"t_{_NOT_IN_NAMES.sub('_', scope)}_"
+        start = _start_of_name(scope)
         # With an underscore, the rest may be the name of a further module and of its parameter.
         if name.startswith(start) and "_" not in (leaf := name.removeprefix(start)):
             return f"{scope}.{leaf}"
@@ -130,8 +137,6 @@ def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any
     reserved, fragmented = memory.get("reserved_bytes"), memory.get("fragmented_bytes")
     if reserved is not None and fragmented is not None:
         facts.append(f"{human_bytes(reserved)} reserved, {human_bytes(fragmented)} of them in fragments")
-    if run.eager_peak_bytes is not None:
-        facts.append(f"eager PyTorch: {human_bytes(run.eager_peak_bytes)}, measured in the same run")
     alive = run.alive_at_peak
     rows = [_row("", "parameters, buffers and inputs", "", baseline_bytes, "")]
     for one in alive:
@@ -148,6 +153,13 @@ def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any
         id = next((named[name] for name in (*at["outputs"], at["name"]) if name in named), "")
         content["peak"] = {"id": id, "name": short_name(at["name"]) if at["name"] else _AUTOGRAD}
     return content
+
+
+def eager_peak(run: Run | None) -> str:
+    """Say the peak of eager PyTorch, which no choice changes; empty if the run did not measure it."""
+    if run is None or run.eager_peak_bytes is None:
+        return ""
+    return f"Eager PyTorch: {human_bytes(run.eager_peak_bytes)}, measured"
 
 
 def _row(value: str, statement: str, source: str, nbytes: int, id: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ const KEYS = [
   ["o", "fold or unfold identical layers", true],
   ["/", "search"],
   ["u  r", "undo, redo", true],
-  ["e", "in the whole app: export; ← → select what for, Enter writes", true],
+  ["e", "export, from everywhere in the app", true],
   ["l  i  d", "in a tab: show or hide outline, inspector, tabs below", true],
   ["f  1", "show all, actual size"],
   ["+  −", "zoom in, zoom out"],

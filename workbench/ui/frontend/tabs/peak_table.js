@@ -6,20 +6,20 @@ import { follow, h, panel, scrolled } from "../dom.js";
 function render({ model, el }) {
   panel(el, "alive");
   return follow(model, ["content"], () => {
-    const { predicted = {}, measured = null, plain = "" } = model.get("content");
+    const { predicted = {}, measured = null, eager = "", plain = "" } = model.get("content");
     el.classList.toggle("wb-both", measured !== null);
     const ask = h("button", { class: "wb-link wb-plain-peak", title: "Predict the peak of plain torch.compile without choices. This takes seconds, for large models minutes", onclick: () => model.send({ type: "plain_peak" }) }, "Compare with plain torch.compile");
-    el.replaceChildren(...list(model, "predicted", predicted, plain === null ? ask : plain), ...(measured ? list(model, "measured", measured) : []));
+    el.replaceChildren(...list(model, "predicted", predicted, [eager, plain === null ? ask : plain]), ...(measured ? list(model, "measured", measured) : []));
   });
 }
 
-/** Return the list for one peak: a heading, a note on the figures with `more` at its end, and the rows. */
-function list(model, kind, { head = "", rows = [], peak = null }, more = /** @type {any} */ ("")) {
+/** Return the list for one peak: a heading, a note on the figures with the sentences `more` at its end, and the rows. */
+function list(model, kind, { head = "", rows = [], peak = null }, more = /** @type {any[]} */ ([])) {
   const go = (id) => (id ? () => model.send({ type: "unveil", id }) : null);
   const where = peak && (peak.id ? h("button", { class: "wb-link", onclick: go(peak.id) }, peak.name) : h("code", {}, peak.name));
   return [
     h("h4", {}, `Values held at the ${kind} peak`, where && [", inside ", where]),
-    h("div", { class: "wb-muted" }, head, more && [". ", more]),
+    h("div", { class: "wb-muted" }, head, more.filter(Boolean).map((one) => [". ", one])),
     scrolled(`Values held at the ${kind} peak`, h("table", {},
       h("thead", {}, h("tr", {}, h("th", { class: "wb-right" }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))),
       h("tbody", {}, rows.map((row) => h("tr", { class: row.id ? "wb-can" : null, "data-value": row.name ?? row.value, onclick: go(row.id) },
