@@ -28,7 +28,7 @@ class PlanDiff:
     counts : mapping of str to int
         Changes of the plan's `counts`, without counts that did not change.
     changed : tuple of str
-        Ids of all sites whose choice, outcome or legality changed, and of added and removed sites.
+        Ids of all sites whose choice, outcome or legality changed. A site that only one plan has is not one of them.
     overlap : OverlapChange or None
         Simulated change of the overlap of collectives; None if one of the plans has no collectives.
     """
@@ -157,18 +157,22 @@ def effect_of(
 
 
 def changed_sites(old_plan: Plan, new_plan: Plan) -> tuple[str, ...]:
-    """Return the ids of all sites whose choice, outcome or legality differs, and of sites that only one plan has."""
+    """Return the ids of all sites whose choice, outcome or legality differs.
+
+    Sites that only one plan has are left out. They come and go with the statements that a choice adds to the backward,
+    and have no choice of the user.
+    """
     if len(old_plan.sites) == len(new_plan.sites):
         both = [(was, now) for was, now in zip(old_plan.sites, new_plan.sites, strict=True) if was is not now]
         if all(was.id == now.id for was, now in both):
             return tuple(now.id for was, now in both if _state(was) != _state(now))
-    old, new = old_plan.site_of, new_plan.site_of
-    ends = ((id, old.get(id), new.get(id)) for id in {**old, **new})
-    return tuple(id for id, was, now in ends if was is not now and _state(was) != _state(now))
+    old = old_plan.site_of
+    ends = ((old[now.id], now) for now in new_plan.sites if now.id in old)
+    return tuple(now.id for was, now in ends if was is not now and _state(was) != _state(now))
 
 
-def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
-    return None if site is None else (site.choice, site.outcome, dict(site.illegal))
+def _state(site: Site) -> tuple[str, str, dict[str, str]]:
+    return site.choice, site.outcome, dict(site.illegal)
 
 
 def changed_counts(old_plan: Plan, new_plan: Plan) -> dict[str, int]:

@@ -64,11 +64,11 @@ function render({ model, el }) {
     again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
     if (state !== "working") began = 0;
     said.textContent = state === "working" ? `Curve: ${done} of ${count}${left(done, count)}` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
-    const searching = state === "working" && !done ? "Curve: searching for the least peak" : "";
+    const searching = state === "working" && !done ? "Searching for the least peak" : "";
     const now = fitting ? `Fitting ${fitting}${state === "working" ? " first; the curve waits" : ""}` : searching;
     if (now !== doing) [doing, since] = [now, performance.now()];
     clearInterval(ticking);
-    const tick = () => { said.textContent = `${doing}: ${Math.floor((performance.now() - since) / 1000)} s`; };
+    const tick = () => { said.textContent = `${doing}: ${Math.floor((performance.now() - since) / 1000)}\u00a0s`; };
     if (doing) { tick(); ticking = setInterval(tick, 1000); }
     lines.replaceChildren(...(found?.lines ?? []).map((line) => h("div", { class: "wb-line-of" }, line)));
     why.replaceChildren(...(found ? [
