@@ -393,7 +393,7 @@ def _offload_figure(plan: Plan) -> list[dict[str, Any]]:
     return [
         {"text": human_bytes(plan.counts["offloaded_bytes"]), "kind": "predicted"},
         # The time is counted in whole microseconds, so 0 means less than 1 µs.
-        {"text": human_seconds(1e-6 * whole) if whole else "< 1 µs", "kind": "of copying, predicted"},
+        {"text": human_seconds(1e-6 * whole) if whole else "< 1 µs", "kind": "to copy"},
     ]
 
 

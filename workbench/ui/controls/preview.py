@@ -168,7 +168,7 @@ class Preview(StatusLine):
         # Subtract the effect of the choices that are still being planned.
         now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
         if then is None or (pending and now is None):
-            return {"how": self._why_unknown(plan)}
+            return {"how": self._why_unknown(plan, len(choices))}
         peak_bytes = then.peak_bytes - (now.peak_bytes if now is not None else 0)
         saved_bytes = then.saved_bytes - (now.saved_bytes if now is not None else 0)
         step_s = then.step_s - (now.step_s if now is not None else 0.0)
@@ -181,7 +181,9 @@ class Preview(StatusLine):
         return {"figures": figures, "how": how}
 
     @staticmethod
-    def _why_unknown(plan: Plan) -> str:
+    def _why_unknown(plan: Plan, count: int) -> str:
+        if count > 1:
+            return "no estimate for these choices together; Undo takes them back"
         if plan.census.count:
             return "no estimate: this choice changes the fusions; select it for its effect"
         return "no estimate without a plan; select it for its effect"

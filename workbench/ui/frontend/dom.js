@@ -117,9 +117,13 @@ export function previews(model) {
 export function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
   const ask = previews(model);
   const at = (/** @type {any} */ target) => target?.closest?.("[data-preview]")?.dataset.preview;
-  const show = (/** @type {any} */ target) => { const found = at(target) ?? at(el.contains(document.activeElement) ? document.activeElement : null); ask(found ? JSON.parse(found) : null); };
+  // After a click, the page may redraw under a pointer that stays: what is then under it was not pointed at.
+  let still = false;
+  const show = (/** @type {any} */ target) => { if (still) return; const found = at(target) ?? at(el.contains(document.activeElement) ? document.activeElement : null); ask(found ? JSON.parse(found) : null); };
   el.addEventListener("pointerover", (event) => show(event.target));
-  el.addEventListener("pointerleave", () => show(null));
+  el.addEventListener("pointerleave", () => { still = false; show(null); });
+  el.addEventListener("click", () => { ask(null); still = true; });
+  el.addEventListener("pointermove", (event) => { if (still && (event.movementX || event.movementY)) { still = false; show(event.target); } });
   el.addEventListener("focusin", (event) => show(event.target));
   el.addEventListener("focusout", (event) => { if (!el.contains(/** @type {any} */ (event.relatedTarget))) ask(null); });
 }

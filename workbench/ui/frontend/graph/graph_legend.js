@@ -56,9 +56,12 @@ export function keysOf(scene) {
   ].filter(Boolean);
 }
 
-/** Open or close the legend of a view. `bars` says whether the program has collectives. */
+const LEAST = 200; // pixels: the least width and height of an inspector that the legend may cover
+
+/** Open or close the legend of a view. It covers the inspector, and the graph only where no inspector is in sight. `bars` says whether the program has collectives. */
 export function toggleLegend(/** @type {HTMLElement} */ el, ink, /** @type {boolean} */ bars) {
-  const there = el.querySelector(".wb-legend-box"), button = /** @type {HTMLElement} */ (el.querySelector('[data-do="legend"]'));
+  const app = el.closest(".wb-app"), inspector = app?.querySelector(".wb-inspector");
+  const there = (app ?? el).querySelector(".wb-legend-box:not(.wb-key-sheet)"), button = /** @type {HTMLElement} */ (el.querySelector('[data-do="legend"]'));
   button.setAttribute("aria-expanded", String(!there));
   if (there) { there.remove(); return; }
   const box = document.createElement("div");
@@ -73,6 +76,17 @@ export function toggleLegend(/** @type {HTMLElement} */ el, ink, /** @type {bool
     box.append(row);
   }
   box.addEventListener("keydown", (event) => { if (event.key === "Escape") { toggleLegend(el, ink, bars); button.focus(); } });
-  el.append(box);
+  const beside = app && inspector && inspector.clientWidth >= LEAST && inspector.clientHeight >= LEAST;
+  (beside ? app : el).append(box);
+  if (beside) {
+    const place = () => {
+      if (!box.isConnected) { sizes.disconnect(); return; }
+      const { left, top, width, height } = inspector.getBoundingClientRect(), base = box.offsetParent ?? app, outer = base.getBoundingClientRect();
+      Object.assign(box.style, { left: `${left - outer.left - base.clientLeft + base.scrollLeft}px`, top: `${top - outer.top - base.clientTop + base.scrollTop}px`, width: `${width}px`, height: `${height}px` });
+    };
+    const sizes = new ResizeObserver(place);
+    sizes.observe(inspector);
+    sizes.observe(app);
+  }
   box.focus({ preventScroll: true });
 }
