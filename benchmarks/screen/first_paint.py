@@ -14,7 +14,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import CDPSession, sync_playwright
 
 from tests.browser.harness import Lab, LabServer, launch_browser
 
@@ -23,7 +23,7 @@ OPEN = """
 import time
 import workbench as wb
 bench = wb.open("llama", device="cpu", executor="torch", layers={layers})
-print("ready", time.time())
+print("ready", time.time(), time.process_time())
 """
 SHOWN = {"cell": "bench", "tab": "bench.show(tab=True)"}
 """The last line of the cell, and the part of JupyterLab in which it shows the app."""
@@ -50,14 +50,29 @@ _PAINTED = """
 """Script that waits for a graph that is not there yet, and for the frame after it is drawn."""
 
 
-def seconds_to_paint(lab: Lab, where: str) -> float:
-    """Run the notebook's cell, and return the seconds from its plan to the first paint."""
+def seconds_to_paint(lab: Lab, where: str, notebook: str, metrics: CDPSession) -> tuple[float, float, float]:
+    """Run the notebook's cell. Return the seconds from its plan to the first paint, and CPU seconds.
+
+    The CPU seconds are those of the kernel from the plan on, and those of the page's main thread from the cell's start.
+    """
+    before_s = page_cpu_s(metrics)
     lab.page.evaluate(_PAINTED, where)
     lab.run_all()
     painted_s = float(lab.page.evaluate("window.painted"))
+    page_s = page_cpu_s(metrics) - before_s
+    if where == "tab":
+        lab.page.evaluate("jupyterapp.shell.currentWidget.close()")
+    lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
+    kernel_s = float(lab.kernel_eval("time.process_time()"))
     texts = lab.page.evaluate("Array.from(document.querySelectorAll('.jp-OutputArea-output'), (el) => el.textContent)")
-    ready_s = max(float(text.split()[1]) for text in texts if text.startswith("ready "))
-    return painted_s - ready_s
+    ready_s, kernel_ready_s = max(tuple(map(float, text.split()[1:3])) for text in texts if text.startswith("ready "))
+    return painted_s - ready_s, kernel_s - kernel_ready_s, page_s
+
+
+def page_cpu_s(metrics: CDPSession) -> float:
+    """Return the CPU seconds of the page's main thread so far."""
+    found = metrics.send("Performance.getMetrics")["metrics"]
+    return next(float(metric["value"]) for metric in found if metric["name"] == "ThreadTime")
 
 
 def main() -> None:
@@ -75,13 +90,13 @@ def main() -> None:
                 lab.write_notebook("app.ipynb", [OPEN.format(layers=given.layers) + last])
                 lab.open_notebook("app.ipynb")
                 notebook = lab.page.evaluate("jupyterapp.shell.currentWidget.id")
-                took_s = []
+                metrics = context.new_cdp_session(lab.page)
+                metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+                rounds = []
                 for _ in range(given.rounds):
-                    took_s.append(seconds_to_paint(lab, where))
-                    if where == "tab":
-                        lab.page.evaluate("jupyterapp.shell.currentWidget.close()")
-                    lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
+                    rounds.append(seconds_to_paint(lab, where, notebook, metrics))
                     lab.page.wait_for_timeout(500)
+                took_s, kernel_s, page_s = zip(*rounds, strict=True)
                 result = {
                     "where": where,
                     "layers": given.layers,
@@ -89,6 +104,8 @@ def main() -> None:
                     "least_s": round(min(took_s), 2),
                     "median_s": round(statistics.median(took_s), 2),
                     "most_s": round(max(took_s), 2),
+                    "kernel_cpu_s": round(statistics.median(kernel_s), 2),
+                    "page_cpu_s": round(statistics.median(page_s), 2),
                     "load": round(os.getloadavg()[0], 1),
                 }
                 print(json.dumps(result), flush=True)

@@ -71,6 +71,9 @@ function render({ model, el }) {
       }
     }
   };
+  // Wait for the next frame: a layout now, while other widgets are still changed, would be computed again for each of them.
+  let asked = 0;
+  const fitLater = () => { asked ||= requestAnimationFrame(() => { asked = 0; fit(); }); };
   const sizes = new ResizeObserver(fit);
   sizes.observe(el);
   const stop = follow(model, ["content"], () => {
@@ -78,9 +81,9 @@ function render({ model, el }) {
     el.replaceChildren(...(model.get("content").figures ?? []).map(tile));
     const again = el.children[focused];
     if (again) /** @type {HTMLElement} */ (again.querySelector(".wb-figure-name") ?? again).focus({ preventScroll: true });
-    fit();
+    fitLater();
   });
-  return () => { sizes.disconnect(); stop(); };
+  return () => { cancelAnimationFrame(asked); sizes.disconnect(); stop(); };
 }
 
 export default { render };
