@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import workbench
 from workbench.bench import Workbench
@@ -35,6 +36,23 @@ def test_the_prediction_of_an_order_equals_the_owners_plan(mlp_bench: Workbench,
         mlp_bench.undo()
     assert chosen.peak_bytes < workbench.open(saved_mlp).peak_bytes
     assert chosen.choose({"order.statements": "stock"}).peak_bytes == mlp_bench.plan.peak_bytes
+
+
+def test_an_order_is_not_predicted_from_a_plan_that_was_saved_in_another_order(tmp_path: Path) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        a = torch.sin(x @ w)
+        return (torch.exp(a) * torch.softmax(a, -1)).sum()
+
+    bench = workbench.open(program, torch.randn(64, 16), torch.randn(16, 16, requires_grad=True), executor="torch")
+    bench.choose({"order.statements": "least peak"})
+    saved = workbench.open(bench.save(tmp_path / "least.plan.json"))
+    # Each order is found from the stock order. From the saved order, another order with a lower peak would be found.
+    for option in ("recompute just in time", "stock"):
+        other = saved.choose({"order.statements": option})
+        with pytest.raises(ChoiceError, match=r"order.statements: .*does not contain the stock order"):
+            _ = other.estimate
+        assert other.graph.statements.name == saved.graph.statements.name
+    assert saved.choose({"order.statements": "least peak"}).estimate.peak_bytes == bench.plan.peak_bytes
 
 
 def test_the_prediction_of_saved_tensors_equals_the_owners_plan(mlp_bench: Workbench, saved_mlp: Path) -> None:

@@ -96,8 +96,9 @@ class SavedPlan:
 
     def _why_unpredicted(self, id: str, option: str) -> str:
         if id == _ORDER:
-            if option == _STOCK:
-                return "the document was saved in another order and does not contain the stock order"
+            # Every order is found from the stock order.
+            if (saved := self._saved_options[_ORDER]) != _STOCK:
+                return f"the document was saved in the order {saved!r} and does not contain the stock order"
             if (self._saved_graph_kinds & {Kind.OFFLOAD, Kind.RELOAD}) != set():
                 return "an order must be found before storages are offloaded: open the program"
             for site in self.document["sites"]:
@@ -115,6 +116,11 @@ class SavedPlan:
                 "export the config, and open the program with it"
             )
         return ""
+
+    @cached_property
+    def _saved_options(self) -> dict[str, str]:
+        """The option that each site had when the plan was saved."""
+        return {site["id"]: site["choice"] for site in self.document["sites"]}
 
     @cached_property
     def _joint(self) -> Recomputer | None:
@@ -161,7 +167,7 @@ class SavedPlan:
 
     def _weigh(self, changed: Mapping[str, str]) -> Prediction:
         """Return the memory of the joint graph under the saved choices and the choices `changed`."""
-        joint, chosen = self._joint, {site["id"]: site["choice"] for site in self.document["sites"]} | dict(changed)
+        joint, chosen = self._joint, self._saved_options | dict(changed)
         assert joint is not None
         again = [storage for id, storage in self._storages.items() if chosen[id] == "recompute"]
         away = [storage for id, storage in self._storages.items() if chosen[id] == "offload"]
@@ -236,9 +242,10 @@ class SavedPlan:
             if id not in known:
                 raise ChoiceError(f"this plan has no site {short_repr(id)}; .sites() lists its sites", id)
         check_choices(choices, known)
-        saved = {site["id"]: site["choice"] for site in self.document["sites"]}
         wanted = {**self.changed, **choices}
-        return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})
+        return SavedPlan(
+            self.document, {id: option for id, option in wanted.items() if option != self._saved_options[id]}
+        )
 
     def compare(self, saved: SavedPlan) -> dict[str, tuple[Any, Any]]:
         """Return the figures and choices in which this plan and `saved` differ.
