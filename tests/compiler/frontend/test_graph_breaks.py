@@ -192,6 +192,41 @@ def test_choices_are_made_in_all_parts_or_in_none(speaks: PartsBench) -> None:
     assert speaks.choices == {}
 
 
+def test_one_choose_in_several_parts_is_one_change(speaks: PartsBench) -> None:
+    both = dict.fromkeys(ELSEWHERE, "recompute")
+    speaks.choose(both)
+    speaks.undo()
+    assert (speaks.choices, speaks.can_undo) == ({}, False)
+    speaks.redo()
+    assert (speaks.choices, speaks.can_redo) == (both, False)
+    speaks.undo()
+
+
+def test_refused_choices_in_several_parts_leave_the_history_unchanged(speaks: PartsBench) -> None:
+    speaks.choose({ELSEWHERE[1]: "recompute"})
+    speaks.undo()
+    with pytest.raises(ChoiceError, match="no site"):
+        speaks.choose({ELSEWHERE[0]: "recompute", "part2:saved:nowhere": "recompute"})
+    speaks.redo()
+    assert speaks.choices == {ELSEWHERE[1]: "recompute"}
+    speaks.undo()
+    assert not speaks.can_undo
+
+
+@pytest.mark.parametrize("of_part", [False, True])
+def test_after_a_new_choice_in_one_part_no_part_can_redo(speaks: PartsBench, of_part: bool) -> None:
+    speaks.choose({ELSEWHERE[1]: "recompute"})
+    speaks.undo()
+    if of_part:
+        speaks.benches[0].choose({ELSEWHERE[0].partition(":")[2]: "recompute"})
+    else:
+        speaks.choose({ELSEWHERE[0]: "recompute"})
+    assert not speaks.can_redo
+    speaks.redo()
+    assert speaks.choices == {ELSEWHERE[0]: "recompute"}
+    speaks.undo()
+
+
 def test_a_call_that_needs_a_single_plan_is_refused_with_the_parts_to_use(speaks: PartsBench) -> None:
     asked = (
         lambda: speaks.plan,
@@ -232,7 +267,9 @@ def test_inherited_members_of_a_bench_of_parts_work_or_are_refused(speaks: Parts
         "own_runs": lambda: speaks.own_runs,
         "parts": lambda: speaks.parts,
         "prepare": lambda: speaks.prepare(folder=tmp_path / "run"),
+        "redo": speaks.redo,
         "runs": lambda: speaks.runs,
+        "undo": speaks.undo,
     }
     refused = {
         "report": lambda: speaks.report(tmp_path / "page.html"),
@@ -268,7 +305,6 @@ def test_a_graph_that_is_split_into_parts_trains_as_eager(mysterious: PartsBench
     chosen = {"part1:saved:layers.0/tanh": "recompute", "part3:saved:layers.1/tanh": "recompute"}
     mysterious.choose(chosen)
     assert_trains_as_eager(mysterious.config, Mysterious)
-    mysterious.undo()
     mysterious.undo()
 
 

@@ -6,7 +6,12 @@ import itertools
 from collections.abc import Collection, Mapping
 
 _STAMPS = itertools.count()
-"""Sequence numbers for states. They are unique in the process, so changes of several parts can be ordered."""
+"""Sequence numbers for changes. They are unique in the process, so changes of several parts can be ordered."""
+
+
+def new_stamp() -> int:
+    """Return the sequence number of a new change. The states of several parts share it if one change made them."""
+    return next(_STAMPS)
 
 
 class History:
@@ -16,6 +21,9 @@ class History:
     ----------
     choices : mapping of str to str
         The first state.
+    group : list of History, optional
+        The histories of all parts of a program; the new history is appended. A new state in one part drops the states
+        of all parts that could be redone.
 
     Attributes
     ----------
@@ -23,9 +31,11 @@ class History:
         Index of the current state.
     """
 
-    def __init__(self, choices: Mapping[str, str]) -> None:
+    def __init__(self, choices: Mapping[str, str], group: list[History] | None = None) -> None:
+        self._group: list[History] = [] if group is None else group
+        self._group.append(self)
         self._made = [dict(choices)]
-        self._stamps = [next(_STAMPS)]
+        self._stamps = [new_stamp()]
         self._found: list[frozenset[str]] = [frozenset()]
         """For each state, the sites whose choices a search made."""
         self.at = 0
@@ -40,7 +50,14 @@ class History:
         """The current choices that the user made. Choices that a search made are left out."""
         return {id: option for id, option in self.choices.items() if id not in self._found[self.at]}
 
-    def make(self, choices: Mapping[str, str], by_hand: Collection[str] = (), found: Collection[str] = ()) -> None:
+    def make(
+        self,
+        choices: Mapping[str, str],
+        by_hand: Collection[str] = (),
+        found: Collection[str] = (),
+        *,
+        stamp: int | None = None,
+    ) -> None:
         """If `choices` differ from the current choices, append them as the new current state.
 
         States after the current one are dropped first. If `choices` equal the current choices, only their attribution
@@ -53,16 +70,22 @@ class History:
         by_hand, found : collection of str
             Sites whose choices are made now: by the user (`by_hand`), or by a search (`found`). All other choices stay
             attributed to the user or to a search, as before.
+        stamp : int, optional
+            Sequence number of the change, if other parts also have states from it; see `new_stamp`.
         """
         searched = (self._found[self.at] - set(by_hand) | set(found)) & choices.keys()
         if choices != self._made[self.at]:
-            del self._made[self.at + 1 :], self._stamps[self.at + 1 :], self._found[self.at + 1 :]
+            for history in self._group:
+                history._drop_undone()
             self._made.append(dict(choices))
-            self._stamps.append(next(_STAMPS))
+            self._stamps.append(new_stamp() if stamp is None else stamp)
             self._found.append(searched)
             self.at += 1
         else:
             self._found[self.at] = searched
+
+    def _drop_undone(self) -> None:
+        del self._made[self.at + 1 :], self._stamps[self.at + 1 :], self._found[self.at + 1 :]
 
     def can_go(self, steps: int) -> bool:
         """Return whether `steps` steps through the history are possible; negative numbers are steps back."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from workbench.analysis.cost.machines import H100, Machine
 from workbench.analysis.memory.multi_graph_memory import PartMemory, StepMemory, join_step_memory, memory_inside
-from workbench.bench.session.plan_diff import PlanDiff
+from workbench.bench.session.history import History, new_stamp
+from workbench.bench.session.plan_diff import PlanDiff, diff
+from workbench.bench.session.planner import ChoiceRequest
 from workbench.bench.session.run_names import name_of_choices
 from workbench.bench.session.site_table import Sites
 from workbench.bench.session.workbench import Workbench
@@ -62,6 +64,9 @@ class Part(Workbench):
         self._arguments = [names.get(id(given), "") for given in part.captured.program.args]
         self._inside: tuple[Plan, PartMemory] | None = None
         super().__init__(part.captured, choices, bench.machine)
+        # One lock and one group of histories, so that a change of several parts is made and undone as one.
+        self._lock = bench._lock
+        self._history = History(self._history.choices, bench._histories)
 
     @property
     def words(self) -> str:
@@ -182,6 +187,7 @@ class PartsBench(Workbench):
         self.program, self.executor = captured.program, captured.executor
         self._runs: tuple[Run, ...] = ()
         self._lock = threading.RLock()
+        self._histories: list[History] = []
         self._observers: list[Callable[[], None]] = []
         self._parts_captured = captured
         self._machine = machine if isinstance(machine, Machine) else H100
@@ -416,18 +422,10 @@ class PartsBench(Workbench):
         """
         by_part = self._choices_by_part(choices)
         before = self.largest_peak_bytes
-        done: list[tuple[Part, PlanDiff, bool]] = []
-        try:
-            for part, own in by_part.items():
-                in_force = part.choices
-                diff = part.choose(own)
-                done.append((part, diff, part.choices != in_force))
-        except ChoiceError:
-            for part, _, changed in reversed(done):
-                if changed:
-                    part.undo()
-            raise
-        diffs = [(part, diff) for part, diff, _ in done]
+        if len(by_part) == 1:
+            diffs = [(part, part.choose(own)) for part, own in by_part.items()]
+        else:
+            diffs = self._choose_in_parts(by_part)
         return PlanDiff(
             peak_bytes=self.largest_peak_bytes - before,
             saved_bytes=sum(diff.saved_bytes for _, diff in diffs),
@@ -441,6 +439,22 @@ class PartsBench(Workbench):
             },
             changed=tuple(f"{part.name}:{id}" for part, diff in diffs for id in diff.changed),
         )
+
+    def _choose_in_parts(self, by_part: Mapping[Part, Mapping[str, str]]) -> list[tuple[Part, PlanDiff]]:
+        """Make choices in several parts as one change. If a part refuses its choices, no history changes."""
+        requests = {part: [ChoiceRequest(own)] for part, own in by_part.items()}
+        while True:
+            changes = {part: part._plan_change(asked, part._planner.plan) for part, asked in requests.items()}
+            with self._lock:
+                # If choices changed in the meantime, start again from the changed choices.
+                if all(part.choices == change.in_force for part, change in changes.items()):
+                    stamp = new_stamp()
+                    for part, change in changes.items():
+                        part._record(requests[part], change, stamp)
+                    break
+        for part in changes:
+            part._notify()
+        return [(part, diff(change.before, change.after, part.machine)) for part, change in changes.items()]
 
     @property
     def largest_peak_bytes(self) -> int:
@@ -513,30 +527,30 @@ class PartsBench(Workbench):
         """Raise a `PlanError`, as `plan` does. Call this method of a part."""
         self._refuse("saved plan")
 
-    def undo(self) -> None:
-        """Undo the latest change of choices among all parts."""
-        if (part := self._part_to_go(-1)) is not None:
-            part.undo()
-
-    def redo(self) -> None:
-        """Redo the change that was last undone."""
-        if (part := self._part_to_go(1)) is not None:
-            part.redo()
-
     @property
     def can_undo(self) -> bool:
         """Whether there is a change to undo."""
-        return self._part_to_go(-1) is not None
+        return bool(self._parts_to_go(-1))
 
     @property
     def can_redo(self) -> bool:
         """Whether there is a change to redo."""
-        return self._part_to_go(1) is not None
+        return bool(self._parts_to_go(1))
 
-    def _part_to_go(self, steps: int) -> Part | None:
-        """Return the part with the next change to undo (negative `steps`) or to redo; None if there is none."""
-        ready = [part for part in self.benches if part._history.can_go(steps)]
-        return (max if steps < 0 else min)(ready, key=lambda part: part._history.stamp(steps), default=None)
+    def _go(self, steps: int) -> None:
+        with self._lock:
+            parts = self._parts_to_go(steps)
+            for part in parts:
+                part._history.go(steps)
+        for part in parts:
+            part._notify()
+
+    def _parts_to_go(self, steps: int) -> list[Part]:
+        """Return the parts with states from the next change to undo (`steps` is -1) or to redo (`steps` is 1)."""
+        with self._lock:
+            stamps = {part: part._history.stamp(steps) for part in self.benches if part._history.can_go(steps)}
+            following = (max if steps < 0 else min)(stamps.values(), default=None)
+            return [part for part, stamp in stamps.items() if stamp == following]
 
     def check_choices(self, choices: Mapping[str, str]) -> None:
         """Raise a `ChoiceError` if a part refuses its choices; see `Workbench.check_choices`."""

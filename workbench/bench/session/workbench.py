@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,6 +42,24 @@ if TYPE_CHECKING:
 
 PREDICTIONS_KEPT = 16
 """Number of cached predictions for plain `torch.compile`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A planned change of choices, which is not made yet.
+
+    Attributes
+    ----------
+    in_force, choices : dict of str to str
+        All choices before and after the change.
+    before, after : Plan
+        The plans under these choices.
+    """
+
+    in_force: dict[str, str]
+    choices: dict[str, str]
+    before: Plan
+    after: Plan
 
 
 class Workbench:
@@ -328,36 +347,52 @@ class Workbench:
     def _make(self, requests: Sequence[ChoiceRequest]) -> None:
         """Make the choices of all requests in one plan and answer the requests."""
         while True:
-            in_force = self.choices
-            before = self._planner.plan_unless_newer(in_force)
-            given = {id: option for request in requests for id, option in request.choices.items()}
-            wanted, defaults = {**in_force, **given}, {}
-            for id, option in (choice for request in requests for choice in request.choices.items()):
-                if id in before.site_of:
-                    widen_site(before.site_of[id], option).check(option)
-            for id, option in given.items():
-                if id in before.site_of and option == before.site_of[id].default:
-                    defaults[id] = wanted.pop(id)
-            after = self._settle(wanted, given, self._planner.plan_unless_newer)
-            # A setting among the choices can give other sites another default.
-            others = {id: o for id, o in defaults.items() if id in after.site_of and after.site_of[id].default != o}
-            if others:
-                wanted |= others
-                after = self._settle(wanted, given, self._planner.plan_unless_newer)
+            change = self._plan_change(requests, self._planner.plan_unless_newer)
             with self._lock:
                 # If choices changed in the meantime, for example by an undo, start again from the changed choices.
-                if self._history.choices == in_force:
-                    # If several requests choose for the same site, the last request counts.
-                    searched = {id: request.found for request in requests for id in request.choices}
-                    self._history.make(
-                        wanted,
-                        by_hand=[id for id, found in searched.items() if not found],
-                        found=[id for id, found in searched.items() if found],
-                    )
+                if self._history.choices == change.in_force:
+                    self._record(requests, change)
                     break
-        done = diff(before, after, self.machine)
+        done = diff(change.before, change.after, self.machine)
         for request in requests:
             request.done = done
+
+    def _plan_change(self, requests: Sequence[ChoiceRequest], make_plan: Callable[[Mapping[str, str]], Plan]) -> Change:
+        """Plan the choices of all requests together, without making them.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice is refused.
+        """
+        in_force = self.choices
+        before = make_plan(in_force)
+        given = {id: option for request in requests for id, option in request.choices.items()}
+        wanted, defaults = {**in_force, **given}, {}
+        for id, option in (choice for request in requests for choice in request.choices.items()):
+            if id in before.site_of:
+                widen_site(before.site_of[id], option).check(option)
+        for id, option in given.items():
+            if id in before.site_of and option == before.site_of[id].default:
+                defaults[id] = wanted.pop(id)
+        after = self._settle(wanted, given, make_plan)
+        # A setting among the choices can give other sites another default.
+        others = {id: o for id, o in defaults.items() if id in after.site_of and after.site_of[id].default != o}
+        if others:
+            wanted |= others
+            after = self._settle(wanted, given, make_plan)
+        return Change(in_force, wanted, before, after)
+
+    def _record(self, requests: Sequence[ChoiceRequest], change: Change, stamp: int | None = None) -> None:
+        """Store a planned change in the history. The caller holds the lock."""
+        # If several requests choose for the same site, the last request counts.
+        searched = {id: request.found for request in requests for id in request.choices}
+        self._history.make(
+            change.choices,
+            by_hand=[id for id, found in searched.items() if not found],
+            found=[id for id, found in searched.items() if found],
+            stamp=stamp,
+        )
 
     def _settle(
         self, requested: dict[str, str], kept_sites: Collection[str], make_plan: Callable[[Mapping[str, str]], Plan]
