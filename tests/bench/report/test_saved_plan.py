@@ -44,6 +44,18 @@ def test_a_saved_plan_holds_the_plan_in_force(bench: wb.Workbench, path: Path) -
     assert list(bench.choices) == [moved]
 
 
+def test_the_config_of_a_saved_plan_is_the_config_of_its_bench(bench: wb.Workbench, path: Path) -> None:
+    """With the fingerprint, a replay on a changed program warns."""
+    config = wb.open(path).config
+    assert config == bench.config
+    assert config.fingerprint != ""
+    # A document that an earlier version wrote has no fingerprint.
+    document = json.loads(path.read_text())
+    del document["fingerprint"]
+    path.write_text(json.dumps(document))
+    assert wb.open(path).config.fingerprint == ""
+
+
 def test_the_graph_is_read_back_with_the_same_peak(bench: wb.Workbench, path: Path) -> None:
     graph = Graph.from_json(json.dumps(json.loads(path.read_text())["graph"]))
     assert graph.to_json() == bench.plan.graph.to_json()

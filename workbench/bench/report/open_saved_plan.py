@@ -272,7 +272,9 @@ class SavedPlan:
     def config(self) -> Config:
         """A config with all choices. Someone who has the program can replay the config."""
         names = ("program", "executor", "device", "settings", "versions", "ranks", "parallel", "capture", "modes")
-        return Config(**{name: self.document[name] for name in names}, choices=self.choices)
+        # Documents of earlier versions have no fingerprint.
+        fingerprint = self.document.get("fingerprint", "")
+        return Config(**{name: self.document[name] for name in names}, choices=self.choices, fingerprint=fingerprint)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the config, as `Workbench.export` does. The plan is proven only when the config is replayed."""

@@ -34,13 +34,13 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
-        ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, all predicted, with units in
-        their names; ``stock``, the figures of the plan without choices; ``warnings``; ``corrections``; ``sites`` with
-        the reasons for illegal options; ``graph``, for `Graph.from_json`; ``view``, the strip of figures and the drawn
-        graph; ``overlap``, if the plan has collectives; ``joint``, the joint graph, if the program has a backward,
-        nothing is fused, and there is one rank. `SavedPlan` uses the joint graph to predict the effect of further
-        options of storages.
+        ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``fingerprint``,
+        ``settings``, ``modes``, ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, all
+        predicted, with units in their names; ``stock``, the figures of the plan without choices; ``warnings``;
+        ``corrections``; ``sites`` with the reasons for illegal options; ``graph``, for `Graph.from_json`; ``view``, the
+        strip of figures and the drawn graph; ``overlap``, if the plan has collectives; ``joint``, the joint graph, if
+        the program has a backward, nothing is fused, and there is one rank. `SavedPlan` uses the joint graph to predict
+        the effect of further options of storages.
     """
     from workbench.ui.html_pages import saved_view
 
@@ -56,6 +56,7 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
         "device": config.device,
         "executor": config.executor,
         "capture": bench.capture,
+        "fingerprint": config.fingerprint,
         "settings": dict(config.settings),
         "modes": dict(config.modes),
         "ranks": config.ranks,
