@@ -7,7 +7,7 @@ import pytest
 import workbench
 from tests.needs import needs_nvfuser
 from workbench.bench import Workbench
-from workbench.errors import ChoiceError
+from workbench.errors import ChoiceError, PlanError
 
 
 @pytest.fixture
@@ -66,3 +66,41 @@ def test_a_setting_and_the_old_default_of_a_site_can_be_chosen_together() -> Non
     assert bench.choices == {"copies.policy": "never", site.id: site.default}
     assert bench.site(site.id).choice == site.default == "always"
     assert workbench.open("torch_sgd", config=bench.config).plan.sites == bench.plan.sites
+
+
+def test_a_fit_keeps_a_default_option_that_the_user_chose(bench: Workbench) -> None:
+    first = bench.fit("98%", using=["recompute"])
+    id = next(iter(first.choices))
+    bench.choose({id: "save"})
+    assert id in bench.by_hand
+    assert id not in bench.config.choices
+    assert id not in bench.fit("98%", using=["recompute"]).choices
+    while id not in bench.choices:
+        bench.undo()
+    assert id not in bench.by_hand
+    assert id in bench.fit("98%", using=["recompute"]).choices
+
+
+def test_redo_restores_a_default_option_that_the_user_chose(bench: Workbench) -> None:
+    id = free_site(bench)
+    bench.choose({id: "recompute"})
+    bench.choose({id: "save"})
+    bench.undo()
+    bench.undo()
+    assert bench.by_hand == frozenset()
+    bench.redo()
+    bench.redo()
+    assert (bench.choices, bench.by_hand) == ({}, {id})
+    bench.choose_found({id: "recompute"})
+    assert bench.by_hand == frozenset()
+
+
+def test_if_the_user_chose_the_stock_order_a_fit_tries_no_other_order(bench: Workbench) -> None:
+    bench.choose({"order.statements": "stock"})
+    assert "order.statements" not in bench.fit("93%", using=["recompute", "order"]).choices
+
+
+def test_the_error_of_a_fit_counts_default_options_that_the_user_chose(bench: Workbench) -> None:
+    bench.choose({free_site(bench): "save"})
+    with pytest.raises(PlanError, match=r"keeping 1 choice made by hand"):
+        bench.fit("10%", using=["recompute"])

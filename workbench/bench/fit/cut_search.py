@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -234,17 +234,17 @@ class CutSearch:
         self, bench: Workbench, machine: Machine, go_on: Callable[[], None] = lambda: None, *, keep: bool = False
     ) -> None:
         self._bench, self._machine, self._go_on, self._keep = bench, machine, go_on, keep
-        self.pinned = bench.pinned
+        self.pinned, by_hand = bench.pinned, bench.by_hand
         self.stock = bench.plan_with(self.pinned, keep=keep)
         if not self.stock.census.count:
             raise PlanError(
                 f"the executor {bench.executor} fuses nothing in {bench.program.name}, so there are no cuts to choose"
             )
         known = self.stock.site_of
-        self._shares = SHARED if may_share(self.stock, self.pinned) else {}
-        by_hand = any(id.startswith("remat.") for id in self.pinned)
-        self._presets = () if by_hand or "remat.preset" not in known else _PRESETS
-        self._kinds = _kinds(self.stock.sites, self.pinned)
+        self._shares = SHARED if may_share(self.stock, by_hand) else {}
+        has_setting = any(id.startswith("remat.") for id in by_hand)
+        self._presets = () if has_setting or "remat.preset" not in known else _PRESETS
+        self._kinds = _kinds(self.stock.sites, by_hand)
         self._weighed: dict[_Made, Cut | None] = {}
 
     @paused_gc()
@@ -346,7 +346,7 @@ _PRESETS: tuple[dict[str, str], ...] = (
 """Choices for the settings of `remat`, here called presets. Each preset changes all cuts of the program."""
 
 
-def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:
+def _kinds(sites: Iterable[Site], by_hand: Collection[str]) -> tuple[dict[str, str], ...]:
     """Return one set of choices for each kind of value and each option.
 
     A set changes the values of its kind in all layers.
@@ -356,7 +356,7 @@ def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, 
     """
     of_kind: dict[tuple[str, str], dict[str, str]] = {}
     for site in sites:
-        if not site.id.startswith("remat:") or site.id in pinned:
+        if not site.id.startswith("remat:") or site.id in by_hand:
             continue
         option = _SAVE if site.outcome == _AGAIN else _AGAIN
         if option not in site.illegal:

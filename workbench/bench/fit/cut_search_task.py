@@ -30,11 +30,13 @@ class CutSearchTask(Background):
     machine : Machine
     pinned : dict of str to str
         The choices made by hand. They are part of all plans of the table.
+    by_hand : frozenset of str
+        The sites whose options the search does not change; see `Workbench.by_hand`.
     """
 
     def __init__(self, bench: Workbench, machine: Machine) -> None:
         super().__init__()
-        self.machine, self.pinned = machine, bench.pinned
+        self.machine, self.pinned, self.by_hand = machine, bench.pinned, bench.by_hand
         self._cutter: CutSearch | None = None
         self._table: Cuts | None = None
         self._start("workbench-cuts", functools.partial(self._work, bench))

@@ -75,7 +75,7 @@ class FitterWithCuts:
         self._go_on, self._keep, self._captured, self._followers = go_on, keep, captured, reused
         self.before = bench.plan_with(bench.pinned)
         self.step_s = compute_s(bench, self.before, machine)
-        once = compilations is not None and order_presets.may_share(self.before, bench.pinned)
+        once = compilations is not None and order_presets.may_share(self.before, bench.by_hand)
         self._bases: list[dict[str, str]] = [dict(SHARED) if once else {}]
         self._fitters: dict[int, Fitter] = {}
         self.table: Cuts | None = reused.table if reused is not None else None

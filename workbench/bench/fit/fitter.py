@@ -57,7 +57,7 @@ class Fitter:
     """Finds choices for one limit after another, and reuses the results for earlier limits.
 
     A result is called a point: options of storages, choices for other sites, and their memory and time. The choices in
-    `bench.pinned` do not change. The fitter only finds choices: it does not add them to the bench.
+    `bench.by_hand` do not change. The fitter only finds choices: it does not add them to the bench.
 
     Parameters
     ----------
@@ -118,10 +118,11 @@ class Fitter:
         self.before = bench.plan_with(self.pinned)
         self.before_waiting_s = self._waiting_s(self.before)
         self.step_s = self._compute_s(self.before)
-        self._orders = order_presets.orders_to_try(self.before, self.using, self.pinned)
-        self._moves_waits = order_presets.may_move_waits(self.before, self.using, self.pinned)
+        self._unchanged = bench.by_hand | self.pinned.keys()
+        self._orders = order_presets.orders_to_try(self.before, self.using, self._unchanged)
+        self._moves_waits = order_presets.may_move_waits(self.before, self.using, self._unchanged)
         self._captured = captured
-        sites = sort_sites(context, self.before, self.pinned, self._options)
+        sites = sort_sites(context, self.before, self._unchanged, self._options)
         self._site_of, self._free, sizes = sites.site_of, sites.free, context.graph.storages.bytes
         self._by_bytes = sorted(self._free, key=lambda storage: -int(sizes[storage]))
         maker = ChooserMaker(bench, context, self.before, sites, machine, go_on)
@@ -266,13 +267,14 @@ class Fitter:
     def point(self, choices: Mapping[str, str]) -> OptionCost:
         """Return the options of storages in `choices` as a point. Choices for other sites are ignored."""
         storages = {site.id: storage for storage, site in self._site_of.items()}
-        options = {storages[id]: option for id, option in choices.items() if id in storages and id not in self.pinned}
+        free = {id: option for id, option in choices.items() if id in storages and id not in self._unchanged}
+        options = {storages[id]: option for id, option in free.items()}
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
 
     def plan_of_choices(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
         """Return the choices for storages and orders as a point, and the plan of this point. Ignore other choices."""
         moving = ("order.", "order:", "waits.", "waits:")
-        beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
+        beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self._unchanged}
         self._go_on()
         return self._planned_point(with_other_choices(self.point(choices), beside))
 

@@ -81,9 +81,9 @@ def peak_too_low(
     )
     if reserved:
         message += f", with a peak of {human_bytes(least.peak_bytes)}"
-    pinned = sum(id in bench.pinned for id in least.site_of)
-    if pinned:
-        message += f" (keeping {pinned} choice{'s' * (pinned > 1)} made by hand)"
+    kept = len(bench.by_hand & least.site_of.keys())
+    if kept:
+        message += f" (keeping {kept} choice{'s' * (kept > 1)} made by hand)"
     if limit_bytes < stock.baseline_bytes:
         message += f", because parameters and inputs alone take {human_bytes(stock.baseline_bytes)}"
         return Unmet(message, (1, least_bytes))
@@ -111,6 +111,6 @@ def too_few_compilations(bench: Workbench, compilations: int, limit_bytes: int |
     """Return the error for the case that every plan compiles too many fusions. The message names the least number."""
     within = "" if limit_bytes is None else f" and a peak of {human_bytes(limit_bytes)} or less"
     message = f"no plan of {bench.program.name} with {compilations} compilations or fewer{within} was found"
-    by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.pinned)
+    by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.by_hand)
     beside = " (keeping the choices made by hand)" if by_hand else ""
     return Unmet(f"{message}; the least number is {fewest}{beside}", (0, fewest))

@@ -134,6 +134,8 @@ class Curve(Background):
     using : tuple of str
     pinned : dict of str to str
         The choices made by hand. They are part of all plans of the curve.
+    by_hand : frozenset of str
+        The sites whose options the fits do not change; see `Workbench.by_hand`.
     count : int
         Number of limits to try, over all lines.
     """
@@ -166,7 +168,7 @@ class Curve(Background):
         self._other_turn, self._answering = threading.RLock(), set[int]()
         if not captured.context.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, so there is nothing to save or recompute")
-        self._bench, self.pinned, self._captured = bench, bench.pinned, captured
+        self._bench, self.pinned, self.by_hand, self._captured = bench, bench.pinned, bench.by_hand, captured
         self._start("workbench-curve", self._work)
 
     @property

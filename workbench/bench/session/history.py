@@ -38,6 +38,8 @@ class History:
         self._stamps = [new_stamp()]
         self._found: list[frozenset[str]] = [frozenset()]
         """For each state, the sites whose choices a search made."""
+        self._kept: list[frozenset[str]] = [frozenset()]
+        """For each state, the sites whose default option the user chose. They are not in the choices."""
         self.at = 0
 
     @property
@@ -49,6 +51,11 @@ class History:
     def pinned(self) -> dict[str, str]:
         """The current choices that the user made. Choices that a search made are left out."""
         return {id: option for id, option in self.choices.items() if id not in self._found[self.at]}
+
+    @property
+    def by_hand(self) -> frozenset[str]:
+        """The sites whose current option the user chose, also if it is the default."""
+        return frozenset(self.pinned) | self._kept[self.at]
 
     def make(
         self,
@@ -68,24 +75,27 @@ class History:
         choices : mapping of str to str
             All choices.
         by_hand, found : collection of str
-            Sites whose choices are made now: by the user (`by_hand`), or by a search (`found`). All other choices stay
-            attributed to the user or to a search, as before.
+            Sites whose options are chosen now: by the user (`by_hand`), or by a search (`found`). A site that is not in
+            `choices` gets its default option. All other choices stay attributed to the user or to a search, as before.
         stamp : int, optional
             Sequence number of the change, if other parts also have states from it; see `new_stamp`.
         """
         searched = (self._found[self.at] - set(by_hand) | set(found)) & choices.keys()
+        kept = (self._kept[self.at] | set(by_hand)) - set(found) - choices.keys()
         if choices != self._made[self.at]:
             for history in self._group:
                 history._drop_undone()
             self._made.append(dict(choices))
             self._stamps.append(new_stamp() if stamp is None else stamp)
             self._found.append(searched)
+            self._kept.append(kept)
             self.at += 1
         else:
-            self._found[self.at] = searched
+            self._found[self.at], self._kept[self.at] = searched, kept
 
     def _drop_undone(self) -> None:
-        del self._made[self.at + 1 :], self._stamps[self.at + 1 :], self._found[self.at + 1 :]
+        for states in (self._made, self._stamps, self._found, self._kept):
+            del states[self.at + 1 :]
 
     def can_go(self, steps: int) -> bool:
         """Return whether `steps` steps through the history are possible; negative numbers are steps back."""

@@ -254,6 +254,11 @@ class PartsBench(Workbench):
         """The current choices of all parts that the user made; see `Workbench.pinned`."""
         return {f"{part.name}:{id}": option for part in self.benches for id, option in part.pinned.items()}
 
+    @property
+    def by_hand(self) -> frozenset[str]:
+        """The sites of all parts whose options the user chose; see `Workbench.by_hand`."""
+        return frozenset(f"{part.name}:{id}" for part in self.benches for id in part.by_hand)
+
     def name_of(self, choices: Mapping[str, str]) -> str:
         """Return a name for a run under choices; see `Workbench.name_of`."""
         return name_of_choices(choices)

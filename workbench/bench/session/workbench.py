@@ -181,6 +181,16 @@ class Workbench:
             return self._history.pinned
 
     @property
+    def by_hand(self) -> frozenset[str]:
+        """The sites whose options a search, such as `fit`, does not change, because the user chose them.
+
+        These are the sites of `pinned`, and the sites whose default option the user chose. The latter have no choice in
+        `choices` and in exported configs. `undo` takes such a choice back.
+        """
+        with self._lock:
+            return self._history.by_hand
+
+    @property
     def ranks(self) -> int:
         """Number of processes that share the program."""
         return self._captured.rank_count

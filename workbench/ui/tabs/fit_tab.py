@@ -107,8 +107,10 @@ class FitTab:
     def show_plan(self) -> None:
         """Update the tab after the bench's plan or the choices made by hand have changed, or a run has ended."""
         curve = self._curve
-        by_machine = self._bench.program.device != "cpu"
-        if curve is None or curve.pinned != self._bench.pinned or (by_machine and curve.machine != self._bench.machine):
+        other_machine = (
+            self._bench.program.device != "cpu" and curve is not None and curve.machine != self._bench.machine
+        )
+        if curve is None or other_machine or not self._keeps_choices(curve):
             self._begin()
         else:
             self.panel.in_thread("fit", self._show)
@@ -126,11 +128,15 @@ class FitTab:
         curve.observe(self._show)
         self._show()
 
+    def _keeps_choices(self, curve: Curve) -> bool:
+        """Return whether a curve keeps exactly the current choices made by hand."""
+        return (curve.pinned, curve.by_hand) == (self._bench.pinned, self._bench.by_hand)
+
     @property
     def _shown_curve(self) -> Curve | None:
         """The curve whose points are shown."""
         curve, former = self._curve, self._former
-        if former is None or former.pinned != self._bench.pinned:
+        if former is None or not self._keeps_choices(former):
             return curve
         ended = curve is None or (not curve.points and curve.state in ("failed", "cancelled"))
         return former if ended else curve

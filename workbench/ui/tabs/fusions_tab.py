@@ -106,7 +106,8 @@ class Fusions(Panel):
     def _show_cuts(self) -> None:
         with self._lock:
             weighing = self._weighing
-            if weighing is not None and weighing.pinned != self._bench.pinned:
+            bench = self._bench
+            if weighing is not None and (weighing.pinned, weighing.by_hand) != (bench.pinned, bench.by_hand):
                 # The table is for the former choices made by hand.
                 weighing.cancel()
                 self._weighing = self._former = None
