@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from playwright.sync_api import Page, sync_playwright
 
 import workbench as wb
@@ -66,6 +67,21 @@ def test_the_commands_of_a_report_capture_the_program_in_the_same_way(
     plans, runs = map(shlex.split, commands(bench))
     assert entry.run([*plans[1:], "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["capture"] == capture
+    assert " ".join(plans[2:]) in " ".join(runs)
+
+
+def test_the_commands_of_a_report_keep_the_modes_under_which_the_program_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with torch.no_grad():
+        bench = wb.open("mlp", device="cpu", executor="torch", layers=1)
+    plans, runs = map(shlex.split, commands(bench))
+    # The page contains this file.
+    bench.export(tmp_path / "choices.py")
+    monkeypatch.chdir(tmp_path)
+    assert entry.run([*plans[1:], "--json"]) == 0
+    planned = json.loads(capfd.readouterr().out)
+    assert (planned["statements"], planned["saved_bytes"]) == (bench.plan.statements, 0)
     assert " ".join(plans[2:]) in " ".join(runs)
 
 

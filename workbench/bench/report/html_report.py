@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 
 BEGIN = b"<!doctype html><!-- thunder-workbench report -->"
 """First bytes of every report."""
+CONFIG_NAME = "choices.py"
+"""File name under which a report offers the bench's config."""
 
 
 def commands(bench: Workbench) -> list[str]:
     """Return command lines that plan the bench's program again and, unless its device is ``planned``, run it.
 
-    The list is empty if the program has no name that the command line accepts.
+    The list is empty if the program has no name that the command line accepts. If the program was opened under modes of
+    PyTorch, the commands read the config that the report contains as `CONFIG_NAME`.
 
     Examples
     --------
@@ -33,6 +37,9 @@ def commands(bench: Workbench) -> list[str]:
     name = str(config.program)
     if not is_file_name(name) and name not in {info.name for info in registry.describe()}:
         return []
+    if config.modes.keys() - {"module"}:
+        # No option sets a mode, such as `torch.no_grad`. The config has the modes, and all that the options set.
+        return _plan_and_run([name, "--config", CONFIG_NAME], config.device)
     words = [name, "--device", config.device, "--executor", config.executor]
     words += ["--ranks", str(config.ranks)] if config.ranks > 1 else []
     words += ["--parallel", config.parallel] if config.parallel else []
@@ -41,8 +48,12 @@ def commands(bench: Workbench) -> list[str]:
     for option, pairs in (("--set", config.settings), ("--choose", config.choices)):
         for key, value in pairs.items():
             words += [option, f"{key}={value}"]
+    return _plan_and_run(words, config.device)
+
+
+def _plan_and_run(words: Sequence[str], device: str) -> list[str]:
     given = shlex.join(words)
-    runs = [] if config.device == "planned" else [f"thunder-workbench run {given} --against stock"]
+    runs = [] if device == "planned" else [f"thunder-workbench run {given} --against stock"]
     return [f"thunder-workbench plan {given}", *runs]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from workbench.bench.report.html_report import CONFIG_NAME
 from workbench.core.graph import BACKWARD
 from workbench.runs.process.run_store import choices_of
 from workbench.ui.controls.figure_strip import Baseline, figures
@@ -230,12 +231,12 @@ def _replay_section(bench: Workbench, commands: Sequence[str]) -> str:
     link = f"data:text/x-python;base64,{base64.b64encode(text.encode(errors='backslashreplace')).decode()}"
     lines = "".join(f"<pre tabindex='0'>{escape(command)}</pre>" for command in commands)
     replay = (
-        f"import workbench as wb\n\nfast = wb.load('choices.py').jit({bench.program.name_in_script})"
+        f"import workbench as wb\n\nfast = wb.load('{CONFIG_NAME}').jit({bench.program.name_in_script})"
         "  # thunder.jit with exactly these choices"
     )
     return (
         f"{lines}<pre tabindex='0'>{escape(replay)}</pre>"
-        f"<p>Content of <a download='choices.py' href='{link}'>choices.py</a>:</p>"
+        f"<p>Content of <a download='{CONFIG_NAME}' href='{link}'>{CONFIG_NAME}</a>:</p>"
         f"<pre class='wb-config' tabindex='0'>{escape(text)}</pre>"
     )
 
