@@ -117,3 +117,38 @@ def test_a_pool_of_a_written_buffer_is_not_recomputed(backend: str) -> None:
     plain(inputs()).backward()
     assert any("it reads an input that the step writes in place" in str(each.message) for each in told)
     torch.testing.assert_close(module.scale.grad, plain.scale.grad)
+
+
+def saved_tensors(choices: dict[Key, str], budget: float | None) -> tuple[list[str], list[str]]:
+    """Return the data types of the tensors that aot_eager saves under choices, besides inputs; and all warnings."""
+    found = list[str]()
+
+    def divide(graph: torch.fx.GraphModule, given: object, **options: int) -> object:
+        forward, backward = original(graph, given, **options)
+        outputs = forward.graph.find_nodes(op="output")[0].args[0][options["num_fwd_outputs"] :]
+        found.extend(str(node.meta["val"].dtype) for node in outputs if node.op != "placeholder")
+        return forward, backward
+
+    original = compiled.min_cut_rematerialization_partition
+    with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        patched.setattr(compiled, "min_cut_rematerialization_partition", divide)
+        module = net("max_pool2d")
+        compiled.compile(module, choices=choices, budget=budget, backend="aot_eager")(inputs()).backward()
+    return found, [str(each.message) for each in told if "is not applied" in str(each.message)]
+
+
+def test_a_saved_pool_is_saved_with_its_indices() -> None:
+    assert saved_tensors({}, 0.3) == ([], [])
+    assert saved_tensors({("", "max_pool2d", 0): "save"}, 0.3) == (["torch.float32", "torch.int64"], [])
+
+
+def test_a_pool_that_pytorch_cannot_offload_is_told() -> None:
+    _, told = saved_tensors({("", "max_pool2d", 0): "offload"}, None)
+    assert len(told) == 1
+    assert "PyTorch offloads only contiguous tensors that the backward reads: no views, no tuples" in told[0]
+
+
+def test_a_choice_to_save_is_followed_under_a_budget_of_zero() -> None:
+    assert saved_tensors({}, 0) == ([], [])
+    assert saved_tensors({("", "gelu", 0): "save"}, 0) == (["torch.float32"], [])

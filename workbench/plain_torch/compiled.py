@@ -107,14 +107,14 @@ class Partition(CustomPartitionerFn):
             else:
                 alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
                 _recompute([base, *{n.args[0] if n.name.startswith("getitem") else n for n in alike} - early])
-        settings: Any = {} if self.budget is None else {"activation_memory_budget": self.budget or 1e-9 * bool(early)}
+        settings: Any = {} if self.budget is None else {"activation_memory_budget": self.budget or 1e-9}  # 0: no tags
         away = {node.name: key for node in gm.graph.nodes if (key := node.meta.get("should_offload"))}
         settings |= {_OFFLOADING: True, "activation_offload_separate_stream": torch.cuda.is_available()} if away else {}
         with torch._functorch.config.patch(settings):
             parts = min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
         saved = set(map(str, parts[0].graph.find_nodes(op="output")[0].args[0]))
         for key in [key for name, key in away.items() if f"cpu_offload_{name}" not in saved]:
-            self.ops.tell(key, "PyTorch offloads only contiguous tensors that the backward reads, no views of them")
+            self.ops.tell(key, "PyTorch offloads only contiguous tensors that the backward reads: no views, no tuples")
         return parts
 
 
