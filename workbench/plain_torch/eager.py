@@ -18,7 +18,7 @@ CHOICES: dict[Key, str] = {}
 
 
 def checkpoint(model: Any, *, choices: Any = CHOICES) -> Any:
-    """Change a module so that its backward recomputes the chosen tensors, and return the module."""
+    """Change a module so that its backward recomputes or reloads the chosen tensors, and return the module."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"checkpoint changes a torch.nn.Module, given {type(model).__name__}: use compile instead")
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
@@ -49,7 +49,7 @@ def checkpoint(model: Any, *, choices: Any = CHOICES) -> Any:
 
 
 class _Again:
-    """An operator that runs again when the backward reads its output."""
+    """An operator that runs again, or a copy from the host, when the backward reads its output."""
 
     def __init__(self, key: Key, function: Any, args: Any, kwargs: Any, out: torch.Tensor, held: Any) -> None:
         flat, self.spec = tree_flatten((args, kwargs))
@@ -116,27 +116,33 @@ class _Eager(TorchFunctionMode):
         key = self.ops.key(self.stack, function, self.counts)
         self.packed.clear()
         self.ops.found |= {key} & self.ops.choices.keys()
-        if self.ops.choices.get(key) == "offload":
-            self.ops.tell(key, "only a compiled model offloads")
-        if self.ops.choices.get(key) != "recompute":
+        if (option := self.ops.choices.get(key, "save")) == "save":
             return function(*args, **(kwargs or {}))
         flat = tree_flatten((args, kwargs))[0]
         before, given = _seeds(flat), {x: x._version for x in flat if isinstance(x, torch.Tensor)}
         out = function(*args, **(kwargs or {}))
-        if before != _seeds(flat):
+        if (again := option == "recompute") and before != _seeds(flat):
             self.ops.tell(key, "PyTorch draws random numbers here")
-        elif key[1] in ("batch_norm", "instance_norm") or any(x._version != given[x] for x in given):
+        elif again and (key[1] in ("batch_norm", "instance_norm") or any(x._version != given[x] for x in given)):
             self.ops.tell(key, "the operator writes in place, or writes running statistics")
         elif not isinstance(out, torch.Tensor) or any(x.layout != torch.strided for x in (out, *given)):
             self.ops.tell(key, "the operator reads or returns something else than one dense tensor")
         elif StorageWeakRef(out.untyped_storage()) in {StorageWeakRef(x.untyped_storage()) for x in given}:
             self.ops.tell(key, "PyTorch makes no tensor of its own here")
         else:
-            self.made[StorageWeakRef(out.untyped_storage())] = _Again(key, function, args, kwargs or {}, out, self.pack)
+            function, args, kwargs = (function, args, kwargs or {}) if again else (_from_host(out), (), {})
+            self.made[StorageWeakRef(out.untyped_storage())] = _Again(key, function, args, kwargs, out, self.pack)
             # Autograd may have packed the output itself while the operator ran.
             for held in [held for held in self.packed if held.again is None]:
                 held.link(self.made)
         return out
+
+
+def _from_host(out: torch.Tensor) -> Any:
+    """Copy a tensor's memory to the host, and return a function that copies it back."""
+    hooks = torch.autograd.graph.save_on_cpu(pin_memory=True)  # without CUDA, this copies to memory that is not pinned
+    whole = out.detach().as_strided([out.untyped_storage().nbytes() // out.element_size()], [1], 0)
+    return functools.partial(hooks.unpack_hook, hooks.pack_hook(whole))
 
 
 def _seeds(flat: list[Any]) -> list[bytes]:

@@ -113,7 +113,6 @@ def file_text(
             f"this target changes a torch.nn.Module, but {bench.program.name} is a function: open the module itself, "
             "wb.open(model, ...), or export for torch.compile"
         )
-    found = found if target == "torch" else found.for_eager()
     module = compiled if target == "torch" else eager
     imports, code = _joined(operators, module)
     notes = bench.notes()

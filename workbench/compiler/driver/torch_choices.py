@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from workbench.core.config import Config
 
 _SAVED = "saved:"
-_NO_OFFLOAD = "without a compiler, these files do not offload; torch.autograd.graph.save_on_cpu offloads whole modules"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +40,6 @@ class TorchChoices:
     choices: dict[Key, str]
     sites: dict[Key, str]
     left_out: dict[str, str]
-
-    def for_eager(self) -> TorchChoices:
-        """Return the choices that PyTorch can follow without a compiler: it does not offload."""
-        kept = {key: option for key, option in self.choices.items() if option != "offload"}
-        gone = {id: _NO_OFFLOAD for key, id in self.sites.items() if key not in kept}
-        return TorchChoices(kept, {key: self.sites[key] for key in kept}, self.left_out | gone)
 
     def told(self) -> str:
         """Describe the choices that are left out, for a message; empty if there are none."""
@@ -102,7 +95,7 @@ def checkpoint(config: Config, model: torch.nn.Module) -> torch.nn.Module:
     _check_ranks(config)
     ops = Operators(model, {})
     wrapped = eager.checkpoint(model, choices=ops)
-    made: torch.nn.Module = _translate_at_first_call(config, model, ops, wrapped, compiled=False)
+    made: torch.nn.Module = _translate_at_first_call(config, model, ops, wrapped)
     return made
 
 
@@ -111,9 +104,7 @@ def _check_ranks(config: Config) -> None:
         raise PlanError(f"choices for plain PyTorch are for one process, but this config is for {config.ranks} ranks")
 
 
-def _translate_at_first_call(
-    config: Config, model: Callable[..., Any], ops: Operators, made: Any, *, compiled: bool = True
-) -> Any:
+def _translate_at_first_call(config: Config, model: Callable[..., Any], ops: Operators, made: Any) -> Any:
     """Translate a config's choices in the first call of `made` with gradients. Only a call has example inputs."""
 
     def translate(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -122,7 +113,6 @@ def _translate_at_first_call(
             captured = capture(program, config.executor, front_end="dynamo")
         assert isinstance(captured, Capture)
         found = torch_choices(captured, config.choices)
-        found = found if compiled else found.for_eager()
         ops.choices.update(found.choices)
         told = "; ".join(filter(None, (config.differences(captured.fingerprint, program.training), found.told())))
         if told:

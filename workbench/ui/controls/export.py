@@ -240,7 +240,6 @@ class Exporter:
             text = torch_file.fit_text(bench, fit, Path(path).name)
         else:
             found = bench.torch_choices()
-            found = found if target == "torch" else found.for_eager()
             left_out = found.left_out
             text = torch_file.file_text(bench, found, target, Path(path).name)
             figures = self._figures(TorchTarget.of(found.choices)) if target == "torch" else []
