@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from workbench.analysis.cost.machines import H100
 from workbench.compiler.driver import inductor_memory
 from workbench.errors import ChoiceError, PlanError
 from workbench.runs.measure import accuracy, memory_meter
+from workbench.util.planning_lock import PLANNING
 
 pytestmark = pytest.mark.slow
 
@@ -178,6 +180,38 @@ def test_two_threads_that_fit_at_once_get_one_result() -> None:
     assert found[0] == found[1]
     made_once = [line for line in predicted if line.startswith("predicting")]
     assert len(made_once) == len(set(made_once))
+
+
+def test_other_planning_does_not_wait_for_the_end_of_a_fit() -> None:
+    model, x = made()
+    bench = wb.open(model, x, device="cpu")
+    happened = list[str]()
+
+    def plan() -> None:
+        with PLANNING:
+            happened.append("other planning")
+
+    other = threading.Thread(target=plan)
+
+    def go_on(line: str) -> None:
+        happened.append(line.partition(" of at most ")[0])
+        if happened[-1] == "predicting set 1":
+            other.start()
+            while not PLANNING.is_wanted:
+                time.sleep(0.01)
+        if happened[-1] == "predicting set 3":
+            raise _StopError
+
+    with pytest.raises(_StopError):
+        bench.torch_fit("80%", machine=H100, go_on=go_on)
+    other.join()
+    assert happened == [
+        "predicting torch.compile without the fit",
+        "predicting set 1",
+        "other planning",
+        "predicting set 2",
+        "predicting set 3",
+    ]
 
 
 def test_a_program_with_a_constant_of_numpy_is_fitted() -> None:

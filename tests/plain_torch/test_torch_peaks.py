@@ -9,6 +9,8 @@ from torch import nn
 
 import workbench as wb
 from tests.trial_counts import beyond
+from workbench.analysis.cost.machines import H100
+from workbench.compiler.driver.torch_prediction import Candidate, JointPrediction, predict_and_read, predict_each
 from workbench.errors import PlanError
 from workbench.runs.measure import accuracy, memory_meter
 
@@ -124,3 +126,26 @@ def test_a_failure_of_pytorch_gives_its_own_reason(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(inductor_memory, "compile_fx_inner", fail)
     with pytest.raises(PlanError, match=r"torch.compile cannot compile .*: ZeroDivisionError: seen by the test"):
         bench.torch_prediction()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [lambda: Convolutions(), lambda: Normalized()])
+def test_predictions_from_one_trace_equal_those_from_a_trace_each(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = make()
+    x = torch.rand(2, 4, 16, 16) if isinstance(module, Convolutions) else torch.rand(64, 64)
+    captured = wb.open(module, x, device="cpu")._captured
+    keys = [("", "sin", 0), ("", "mul", 0)] if isinstance(module, Convolutions) else [("body.2", "relu", 0)]
+    nothing: Candidate = {}, None
+    asked: list[Candidate] = [nothing, (dict.fromkeys(keys, "recompute"), None), ({}, 0.3), nothing]
+    found = list[JointPrediction]()
+
+    def following(made: JointPrediction) -> Candidate | None:
+        found.append(made)
+        return asked[len(found)] if len(found) < len(asked) else None
+
+    predict_each(captured, nothing, H100, following)
+    alone = [predict_and_read(captured, choices, budget=budget) for choices, budget in asked[:-1]]
+    assert [one.prediction for one in found] == [one.prediction for one in (*alone, alone[0])]
+    assert [one.memory.kernels for one in found] == [one.memory.kernels for one in (*alone, alone[0])]
+    assert len({one.prediction.saved_bytes for one in alone}) > 1

@@ -63,6 +63,11 @@ class PlanningLock:
         if self._foreground and self._is_background and getattr(self._thread, "restarts", False):
             raise _YieldedError
 
+    def let_others(self) -> None:
+        """Wait until the lock is free and no foreground thread waits for it."""
+        with self.in_background(), self:
+            pass
+
     def set_restart(self, *, on: bool) -> None:
         """Set whether the calling thread's work under the lock can be interrupted and restarted."""
         self._thread.restarts = on

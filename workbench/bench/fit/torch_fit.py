@@ -319,6 +319,7 @@ class TorchFitter:
         while first := next_wanted():
             wanted = first
             predict_each(self._bench._captured, first, None if self._joint else self._machine, record)
+            PLANNING.let_others()
         return search()
 
     @functools.cached_property
