@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import BrowserContext, sync_playwright
 
 from tests.browser.chromium import NoBrowserError, find_chromium
-from tests.browser.harness import Lab, LabServer, launch_browser
+from tests.browser.harness import SCREENSHOTS, Lab, LabServer, launch_browser
 
 HERE = Path(__file__).parent
 FAILED = pytest.StashKey[bool]()
@@ -63,12 +63,12 @@ def lab(
     tmp_path: Path,
 ) -> Iterator[Lab]:
     """Yield JupyterLab in a new tab, with a new folder. Fail the test if page, server or kernel used the network."""
-    screenshots = Path(os.environ.get("WORKBENCH_SCREENSHOTS", tmp_path / "screenshots"))
+    screenshots = Path(os.environ.get(SCREENSHOTS, tmp_path / "screenshots"))
     lab = Lab(lab_server, browser, request.node.name, screenshots)
     yield lab
     failed = request.node.stash.get(FAILED, False)
     if failed:
-        where = lab.screenshot(f"failed-{lab.name}")
+        where = lab.image(f"failed-{lab.name}")
         print(f"screenshot: {where}", "browser console:", *lab.console, sep="\n")
     asked = lab.asked_outside()
     lab.close()

@@ -27,6 +27,8 @@ START_S = 90
 STOP_S = 15
 LEAST_OFTEN_MS = 250.0
 """Longest pause between two polls of the page, in ms. Pauses grow to this limit, because polls slow the page."""
+SCREENSHOTS = "WORKBENCH_SCREENSHOTS"
+"""The environment variable that names a folder for screenshots."""
 VIEWPORT = {"width": 1600, "height": 1000}
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OFFLINE = Path(__file__).parent / "offline"
@@ -192,6 +194,7 @@ class Lab:
             shutil.copytree(NOTEBOOKS, self.folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints", "__pycache__"))
         self.folder.mkdir(exist_ok=True)
         self.screenshots = screenshots
+        self.keeps_screenshots = SCREENSHOTS in os.environ
         self.outside: list[str] = []
         self.console: list[str] = []
         self._outside_before = len(server.outside())
@@ -335,7 +338,12 @@ class Lab:
         locator = self.page.locator(canvas).first if isinstance(canvas, str) else canvas
         locator.click(position={"x": x, "y": y}, **options)
 
-    def screenshot(self, name: str, of: str | Locator | None = None) -> Path:
+    def screenshot(self, name: str, of: str | Locator | None = None) -> None:
+        """Save an image as `image` does, but only if the variable WORKBENCH_SCREENSHOTS names a folder for images."""
+        if self.keeps_screenshots:
+            self.image(name, of)
+
+    def image(self, name: str, of: str | Locator | None = None) -> Path:
         """Save an image of the tab, or of the element `of` (selector or locator), as `NAME.png`. Return its path."""
         path = self.screenshots / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)

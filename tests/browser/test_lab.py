@@ -44,7 +44,7 @@ def test_a_widget_is_shown_clicked_and_read_back_in_the_kernel(lab: Lab) -> None
 
     lab.wait_until(lambda: lab.kernel_eval("board.at") == "[123, 45]")
     lab.wait_until(lambda: lab.kernel_eval("print(len(clicks)); clicks") == "1\n['pressed']")
-    assert lab.screenshot("widgets").stat().st_size > 10_000
+    assert lab.image("widgets").stat().st_size > 10_000
 
 
 @pytest.mark.long
