@@ -444,6 +444,40 @@ def test_muon_orthogonalizes_in_bfloat16_as_eager_does(changes: bool) -> None:
     assert_trains_as_eager(workbench.open(build().step, *batch(0), executor="torch").config, build)
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_adam_in_bfloat16_computes_as_the_capturable_adam_of_eager(
+    kind: type[torch.optim.Adam], foreach: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dynamo traces the capturable form, which eager PyTorch allows on a GPU. The other form rounds otherwise."""
+
+    def trained(capturable: bool) -> tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]:
+        torch.manual_seed(0)
+        model = nn.Linear(8, 8).bfloat16()
+        optimizer = kind(model.parameters(), lr=0.01, foreach=foreach, capturable=capturable)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss: torch.Tensor = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return model, step
+
+    batches = torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    ours, step = trained(False)
+    compiled = workbench.open(step, batches[0], executor="torch").config.jit(step)
+    for x in batches:
+        compiled(x)
+    adam = inspect.getmodule(torch.optim.Adam)
+    monkeypatch.setattr(adam, "_get_capturable_supported_devices", lambda *_, **__: ["cpu"])
+    theirs, step = trained(True)
+    for x in batches:
+        step(x)
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+
+
 def test_a_number_times_a_bfloat16_tensor_is_not_rounded_first() -> None:
     x = torch.randn(64, generator=torch.Generator().manual_seed(0)).bfloat16()
 

@@ -32,6 +32,7 @@ from workbench.interop.torch_private import (
     LocalGeneratorObjectVariable,
     SideEffects,
     TensorVariable,
+    TorchInGraphFunctionVariable,
     TorchRuntimeError,
     UnspecializedNNModuleVariable,
     Unsupported,
@@ -237,20 +238,30 @@ def _scaled_in_place(stock: Any, self: Any, *operands: Any, **scale: Any) -> Any
     return stock(self, *operands, **scale)
 
 
+def _lerp_of_lists(stock: Any, self: Any, tx: Any, tensors: Any, end: Any, weight: Any, **kwargs: Any) -> Any:
+    if not isinstance(weight, TensorVariable) and any(each.dtype in _HALF for each in tensors.realize().items):
+        return None  # as above
+    return stock(self, tx, tensors, end, weight, **kwargs)
+
+
 _HALF = (torch.float16, torch.bfloat16)
+_LERP_OF_LISTS = getattr(torch, "_foreach_lerp_")  # noqa: B009  # private
 
 products_not_rounded = ThreadPatches(
     "products",
-    lambda: [
-        wrap_function(TensorVariable, name, _scaled_in_place)
-        for name in ("method_add_", "method_addcmul_", "method_addcdiv_")
-    ],
+    lambda: (
+        [
+            wrap_function(TensorVariable, name, _scaled_in_place)
+            for name in ("method_add_", "method_addcmul_", "method_addcdiv_")
+        ]
+        + [wrap_function(TorchInGraphFunctionVariable._get_handlers(), _LERP_OF_LISTS, _lerp_of_lists)]
+    ),
 )
 """Make Dynamo record ``a.add_(b, alpha=2.5)`` as one operator if `b` is float16 or bfloat16.
 
 Unpatched Dynamo records a product and a sum. The product is rounded to the type of `b`, but PyTorch's kernel does not
-round it. The same holds for ``addcmul_`` and ``addcdiv_`` with a value. Remove this when Dynamo decomposes them in
-float32.
+round it. The same holds for ``addcmul_`` and ``addcdiv_`` with a value, and for the ``_foreach_lerp_`` of Adam. Remove
+this when Dynamo decomposes them in float32.
 """
 
 

@@ -32,6 +32,20 @@ def _at_most(a: Any, b: Any) -> Any:
     return minimum(a, b) if isinstance(b, TensorProxy) else thunder_operator(torch.clamp)(a, None, b)
 
 
+def _rounded_once(single: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator that rounds only its result to float16 or bfloat16, as PyTorch's kernels do."""
+
+    def compute(a: TensorProxy, *others: Any, **kwargs: Any) -> Any:
+        kind = to_torch_dtype(a.dtype)
+        if not kind.is_floating_point or kind.itemsize >= 4:
+            return single(a, *others, **kwargs)
+        wide = wide_of(kind)
+        given = (x.to(wide) if isinstance(x, TensorProxy) and x.dtype == a.dtype else x for x in (a, *others))
+        return single(*given, **kwargs).to(kind)
+
+    return compute
+
+
 _SINGLE: dict[str, Callable[..., Any]] = {
     **{name: thunder_operator(getattr(torch, name)) for name in _AS_THEY_ARE},
     "add": lambda a, b, alpha=1: a + (b if alpha == 1 else b * alpha),
@@ -39,9 +53,9 @@ _SINGLE: dict[str, Callable[..., Any]] = {
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,
     "pow": lambda a, b: a**b,
-    "addcmul": lambda a, b, c, value=1: a + b * value * c,
-    "addcdiv": lambda a, b, c, value=1: a + b * value / c,
-    "lerp": lerp,
+    "addcmul": _rounded_once(lambda a, b, c, value=1: a + b * value * c),
+    "addcdiv": _rounded_once(lambda a, b, c, value=1: a + b * value / c),
+    "lerp": _rounded_once(lerp),
     "maximum": _at_least,
     "clamp_min": _at_least,
     "minimum": _at_most,
