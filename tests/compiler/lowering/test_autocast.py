@@ -13,6 +13,7 @@ from torch.nn import functional
 import workbench
 from tests.trial_counts import combined
 from workbench.compiler.lowering.autocast import NARROW, PROMOTE, WIDE
+from workbench.errors import ProgramError
 
 CLASSES = torch.tensor([0, 3, 1])
 OTHER = torch.randn(4, 3)
@@ -221,3 +222,31 @@ def test_lists_have_the_operators_of_pytorch(device: str, key: str) -> None:
     listed = [name for table in (NARROW, WIDE, PROMOTE) for name in table[device].split()]
     assert len(listed) == len(set(listed))
     assert named - set(listed) <= UNLISTED[device]
+
+
+def test_a_recurrent_network_has_the_type_and_the_values_of_eager() -> None:
+    torch.manual_seed(0)
+    network, x = nn.LSTM(4, 4), torch.randn(3, 2, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            made: torch.Tensor = network(x)[0]
+        return made
+
+    torch.testing.assert_close(workbench.open(program, x, executor="torch").config.jit(program)(x), program(x))
+
+
+def test_a_quantile_of_bfloat16_is_computed_under_autocast_only() -> None:
+    x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.quantile(x, 0.3)
+
+    def under_autocast(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return program(x)
+
+    with pytest.raises(ProgramError, match="must be either float or double"):
+        workbench.open(program, x, executor="torch")
+    compiled = workbench.open(under_autocast, x, executor="torch").config.jit(under_autocast)
+    torch.testing.assert_close(compiled(x), under_autocast(x))

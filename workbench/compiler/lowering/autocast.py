@@ -120,6 +120,11 @@ _HALVES = (torch.bfloat16, torch.float16)
 _KNOWN = (*_HALVES, torch.float32)
 
 
+_RECURRENT = frozenset(
+    getattr(torch, f"{name}{ending}") for name in ("gru", "lstm", "rnn_relu", "rnn_tanh") for ending in ("", "_cell")
+)
+
+
 def cast(target: Callable[..., Any], args: Any, kwargs: Any, example: Any = None) -> tuple[Any, Any]:
     """Return the positional and keyword arguments of a call, with tensors cast as PyTorch's autocast casts them.
 
@@ -131,6 +136,11 @@ def cast(target: Callable[..., Any], args: Any, kwargs: Any, example: Any = None
         Arguments of the call. Tensors are Thunder's proxies.
     example : Tensor, optional
         Result of the call in PyTorch, such as a fake tensor.
+
+    Raises
+    ------
+    NotImplementedError
+        For a recurrent network, so that PyTorch runs it.
     """
     # Thunder has compile data only while it traces or compiles a program.
     data, _ = compile_data._compile_data.get()
@@ -139,6 +149,8 @@ def cast(target: Callable[..., Any], args: Any, kwargs: Any, example: Any = None
     for device in NARROW:
         kind = data.autocast_stack.get_dtype_for_device_if_enabled(device)
         if kind is not None:
+            if target in _RECURRENT and any(_is_cast(leaf, device) for leaf in pytree.tree_leaves((args, kwargs))):
+                raise NotImplementedError("under autocast, each of PyTorch's kernels for it casts other tensors")
             args, kwargs = _cast_on(device, to_torch_dtype(kind), target, (args, kwargs), example)
     return args, kwargs
 

@@ -37,6 +37,14 @@ def _gaussian_nll_loss(
 def _quantile(
     input: torch.Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> torch.Tensor:
+    if (
+        input.device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and input.dtype in (torch.float16, torch.bfloat16)
+    ):
+        input = input.float()
+    if input.dtype not in (torch.float32, torch.float64):
+        raise RuntimeError("quantile() input tensor must be either float or double dtype")
     q = q if isinstance(q, torch.Tensor) else torch.full((), q, dtype=input.dtype, device=input.device)
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
     ordered, last = rows.sort(-1).values, rows.shape[-1] - 1
