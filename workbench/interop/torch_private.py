@@ -31,6 +31,7 @@ SEAM = PrivateApi(
         "FrameAction": "torch._dynamo.types:FrameAction",
         "FrameExecStrategy": "torch._dynamo.types:FrameExecStrategy",
         "ConstDictVariable": "torch._dynamo.variables.dicts:ConstDictVariable",
+        "BuiltinVariable": "torch._dynamo.variables.builtin:BuiltinVariable",
         "ConstantVariable": "torch._dynamo.variables.constant:ConstantVariable",
         "DictGetItemSource": "torch._dynamo.source:DictGetItemSource",
         "FailOnRecompileLimitHit": "torch._dynamo.exc:FailOnRecompileLimitHit",
@@ -122,6 +123,7 @@ SEAM = PrivateApi(
         "InstructionTranslatorBase": ("maybe_has_backedge",),
         "InliningInstructionTranslator": ("get_globals_source_and_value",),
         "LocalGeneratorObjectVariable": ("reconstruct",),
+        "BuiltinVariable": ("call_function",),
         "ConstantVariable": ("create",),
         "VariableTracker": (
             "build",

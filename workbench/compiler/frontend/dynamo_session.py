@@ -180,6 +180,7 @@ def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_patches.hooks_installed_when_traced(),
         dynamo_patches.products_not_rounded(),
         dynamo_patches.same_objects_guarded(),
+        dynamo_patches.written_tensors_kept(),
         without_value_checks.traced(),
     ):
         _keep_to(_limits.append, limit)

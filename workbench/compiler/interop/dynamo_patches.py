@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
 import sys
 import threading
@@ -21,6 +22,7 @@ from workbench.compiler.interop.thread_patches import (
     wrap_function,
 )
 from workbench.interop.torch_private import (
+    BuiltinVariable,
     ConstantVariable,
     ConstDictVariable,
     DictGetItemSource,
@@ -76,6 +78,27 @@ global_names_of_functions = ThreadPatches(
 A function of a script or notebook may come from a different process. In the globals of such a function, ``__name__`` is
 ``__main__``, but ``__main__`` of this process is a different module. Remove this when ``get_globals_source_and_value``
 uses the module only if the module's globals are the function's globals.
+"""
+
+
+_IN_PLACE = frozenset({operator.iadd, operator.isub, operator.imul, operator.itruediv})
+
+
+def _keep_written(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    made = stock(self, tx, args, kwargs)
+    written = args[0].realize() if self.fn in _IN_PLACE else None
+    if not isinstance(written, TensorVariable) or not isinstance(made, TensorVariable) or written.source is None:
+        return made
+    return written if written.requires_grad == made.requires_grad else made  # the write may begin a history
+
+
+written_tensors_kept = ThreadPatches(
+    "written tensors", lambda: [wrap_function(BuiltinVariable, "call_function", _keep_written)]
+)
+"""Make Dynamo know that ``parameter -= x`` leaves `parameter` the same tensor.
+
+Dynamo takes the result for a new tensor. It therefore forgets ``parameter.grad = None`` behind ``parameter -= x``, so
+that the next backward adds to the old gradient. Remove this when Dynamo returns the written tensor itself.
 """
 
 
