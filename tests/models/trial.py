@@ -113,15 +113,15 @@ def _plans(bench: workbench.Workbench) -> list[workbench.Plan]:
 def _train(stepper: accuracy.Stepper) -> list[dict[str, RecordedTensor]]:
     """Train for `STEPS` steps, with the program's own optimizer or with SGD. Return the tensors after each step."""
     given = [parameter for parameter in stepper.parameters.values() if parameter.requires_grad]
-    optimizer = None if stepper.takes_steps else torch.optim.SGD(given or [torch.zeros(1)], lr=1e-3, momentum=0.9)
+    optimizer = torch.optim.SGD(given or [torch.zeros(1)], lr=1e-3, momentum=0.9)
     recorded = []
     for step in range(STEPS):
         torch.manual_seed(step)
         np.random.seed(step)  # noqa: NPY002  # models of speech draw their masks from NumPy's generator
-        if optimizer is not None:
+        if not stepper.takes_steps:
             stepper.clear_grads()
         outputs = stepper.step()
-        if optimizer is not None:
+        if not stepper.takes_steps:
             optimizer.step()
         recorded.append(stepper.record(outputs, whole=True))
     return recorded

@@ -445,6 +445,20 @@ MISTAKES = {
 }
 
 
+def test_a_program_that_fails_only_under_tracing_opens_in_parts() -> None:
+    """Dynamo passes a tuple to an operator that takes a ``torch.Size``; eager PyTorch passes that."""
+
+    def divergence(mean: torch.Tensor) -> torch.Tensor:
+        spread = torch.eye(3)
+        given, prior = (torch.distributions.MultivariateNormal(at, spread) for at in (mean, torch.zeros(3)))
+        return torch.distributions.kl_divergence(given, prior)
+
+    mean = torch.tensor([1.0, 2.0, 3.0])
+    bench = workbench.open(divergence, mean, device="cpu")
+    assert bench.capture == "parts"
+    torch.testing.assert_close(bench.config.jit(divergence)(mean), divergence(mean))
+
+
 @pytest.mark.parametrize("name", beyond(3, MISTAKES, pytest.mark.slow))
 def test_mistakes_are_reported_in_one_line(name: str) -> None:
     """The line must not mention FX nodes, fake tensors or addresses, which mean nothing to a user."""

@@ -22,9 +22,8 @@ import workbench
 from tests.trial_counts import beyond
 from workbench.analysis.memory.allocator import allocated_bytes
 from workbench.bench import Part, PartsBench
-from workbench.compiler.frontend.trace_errors import is_final
 from workbench.core.graph import ValueFlag
-from workbench.errors import ConfigWarning, ProgramError
+from workbench.errors import ConfigWarning
 from workbench.programs import pickling, placement
 from workbench.programs.tensors import find_tensors
 from workbench.runs.measure import accuracy
@@ -252,20 +251,59 @@ def test_a_step_is_compared_with_unmodified_thunder_and_eager(bench: PartsBench)
     assert not accuracy.check_first_step(recorded, build, capture="parts").ok
 
 
-def test_a_backward_without_an_optimizer_is_refused() -> None:
+def updated_by_hand() -> accuracy.Parts:
+    """Return a step without an optimizer, as in PyTorch's tutorials: its update is written out."""
     model = trained(adamw).model
 
-    def differentiates(x: torch.Tensor) -> torch.Tensor:
-        loss = model(x).sum()
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = functional.mse_loss(model(x), y)
         loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
         return loss
 
-    with pytest.raises(
-        ProgramError, match=r"open the part that returns the loss.*Or open the whole step, with its optimizer"
-    ):
-        workbench.open(differentiates, torch.ones(2, 8))
-    reason = "Unsupported Tensor.backward() call"
-    assert (is_final(reason, takes_steps=False), is_final(reason, takes_steps=True)) == (True, False)
+    return step, batch(0), {}
+
+
+def given_its_model() -> accuracy.Parts:
+    """Return a step that gets its model and its optimizer as arguments."""
+    own = trained(momentum)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, (own.model, own.optimizer, *batch(0)), {}
+
+
+@pytest.mark.parametrize("build", [updated_by_hand, given_its_model])
+def test_a_step_needs_no_optimizer_of_its_own(build: Callable[[], accuracy.Parts]) -> None:
+    given, args, kwargs = build()
+    before = copy.deepcopy(find_tensors((given, args)).tensors)
+    opened = workbench.open(given, *args, **kwargs)
+    assert isinstance(opened, PartsBench)
+    torch.testing.assert_close(find_tensors((given, args)).tensors, before, rtol=0, atol=0)
+    recorded = []
+    for compiled in (True, False):
+        given, args, kwargs = build()
+        stepper = accuracy.Stepper(given, args, kwargs, opened.config.jit(given) if compiled else None)
+        for _ in range(STEPS):
+            outputs = stepper.step()
+        assert stepper.takes_steps
+        recorded.append({name: entry.value for name, entry in stepper.record(outputs, whole=True).items()})
+    assert any("0.weight" in name for name in recorded[0])
+    torch.testing.assert_close(*recorded)
+    given, args, kwargs = build()
+    checked = accuracy.check_first_step(
+        accuracy.first_step(accuracy.Stepper(given, args, kwargs, opened.config.jit(given)), 0), build, capture="parts"
+    )
+    assert checked.ok
 
 
 def scheduled(makes: Makes, schedule: Callable[[torch.optim.Optimizer], Any]) -> Trained:

@@ -13,10 +13,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.analysis.equivalence.prove import Prover
-from workbench.compiler.driver.capture_parts import PartsCapture, capture_parts, count_operators, end_transforms
+from workbench.compiler.driver.capture_parts import (
+    PartsCapture,
+    capture_parts,
+    count_operators,
+    end_transforms,
+    held_optimizers,
+)
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
 from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
-from workbench.compiler.frontend.trace_errors import FAILS, IN_PARTS, RAISES, SETTING, cause_of, is_final, remedy
+from workbench.compiler.frontend.trace_errors import (
+    FAILS,
+    IN_PARTS,
+    RAISES,
+    SETTING,
+    cause_of,
+    fails,
+    has_own_steps,
+    remedy,
+)
 from workbench.compiler.interop import devices, fake_gpu, thunder_api, thunder_patches
 from workbench.compiler.interop.thunder_api import (
     TraceCtx,
@@ -242,10 +257,10 @@ def _capture_fallback(
     The interpreter is used if the program cannot be captured in parts, or if Thunder cannot compile any part. It is not
     used for a program that changes a setting of PyTorch. `first` is the error of the capture as one graph.
     """
-    takes_steps = bool(find_tensors(program.callable).optimizers)
+    takes_steps = bool(held_optimizers(program)) or has_own_steps(str(first))
     in_parts: PartsCapture | None = None
     refused = first
-    if ranks is None and not is_final(str(first), takes_steps):
+    if ranks is None and not (fails(str(first)) and _fails_in_eager(program)):
         why = "a training step is split at its backward"
         if not takes_steps:
             why = f"not as one graph: {cause_of(str(first), dynamo.REFUSES).removesuffix(IN_PARTS)}"
@@ -285,6 +300,15 @@ def _capture_fallback(
 
 _ONLY_BY_PYTORCH = (SETTING, COPIED)
 """Reasons to refuse a part for which Thunder's interpreter would compute wrong results."""
+
+
+def _fails_in_eager(program: Program) -> bool:
+    """Return whether a program fails in eager PyTorch. A program on fake tensors is taken to fail."""
+    if program.fake_mode is None:
+        with suppress(ProgramError):
+            count_operators(program)
+            return False
+    return True
 
 
 def _refuse_backward_hooks(function: Any) -> None:

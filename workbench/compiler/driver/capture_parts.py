@@ -106,6 +106,11 @@ class PartsCapture:
         return hashlib.sha256(keys.encode()).hexdigest()[:16]
 
 
+def held_optimizers(program: Program) -> list[torch.optim.Optimizer]:
+    """Return the optimizers that a program holds or gets as arguments."""
+    return find_tensors((program.callable, program.args, program.kwargs)).optimizers
+
+
 def _read_remedy(program: Program, error: BaseException) -> str:
     """Return advice for a program that reads tensor values between its graphs.
 
@@ -113,7 +118,7 @@ def _read_remedy(program: Program, error: BaseException) -> str:
     """
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
-        names = sorted({type(each).__name__ for each in find_tensors(program.callable).optimizers})
+        names = sorted({type(each).__name__ for each in held_optimizers(program)})
         return (
             f"{' or '.join(names)} reads values in its step: open the part that returns the loss, and call "
             "loss.backward() and the optimizer's step() outside"

@@ -28,7 +28,7 @@ from workbench.analysis.memory.multi_graph_memory import (
     StorageAllocated,
     StorageFreed,
 )
-from workbench.compiler.interop.backward_without_gpu import is_adding_gradients, watch_differentiated
+from workbench.compiler.interop.backward_without_gpu import is_adding_gradients, watch_backwards
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, _current_graph_task_id, tree_iter
 
 
@@ -279,13 +279,21 @@ class StepRecorder:
         call : callable
             Calls the program with its inputs.
         takes_steps : bool
-            Whether the program runs the backward itself, as a training step with an optimizer does.
+            Whether the program has an optimizer, so that it runs the backward itself. A program without one may also
+            run it.
         """
-        with watch_differentiated(_refuse_inner), _NotingBetween(self):
+        stored: list[bool] = []
+
+        def seen(edges: Sequence[GradientEdge], stores: bool) -> None:
+            stored.append(stores)
+            for edge in edges:
+                _refuse_inner(edge)
+
+        with watch_backwards(seen), _NotingBetween(self):
             outputs = call()
             for tensor in _tensors(outputs):
                 self.note(tensor)
-            if not takes_steps:
+            if not takes_steps and not any(stored):
                 self._differentiate(outputs)
         self.stop()
 

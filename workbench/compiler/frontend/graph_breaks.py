@@ -252,7 +252,7 @@ def pieces_of(
     refusals: dict[str, str] = {}
     copied: dict[str, set[int]] = {}
     options: dict[tuple[int, str], float] = {}
-    for optimizer in () if with_values else find_tensors(program).optimizers:
+    for optimizer in () if with_values else find_tensors((program, args, kwargs)).optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
     try:
         with record_compiled(codes.append), dynamo_patches.changed_options_as_inputs(options):
@@ -307,7 +307,7 @@ def _pieces_of(
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         return cutter.cut(graph, inputs, runner)
 
-    optimizers = find_tensors(program).optimizers
+    optimizers = find_tensors((program, args, kwargs)).optimizers
     with ExitStack() as inside:
         inside.enter_context(dynamo_settings(LIMIT))
         inside.enter_context(no_collections())

@@ -312,19 +312,15 @@ _CAUSES = (
 )
 
 
-def is_final(message: str, takes_steps: bool) -> bool:
-    """Return whether a program with this trace error would also fail if it were captured in parts.
+def fails(message: str) -> bool:
+    """Return whether an operator fails in a program with this trace error, on fake tensors of the program's shapes."""
+    # Dynamo names a size that depends on values `u0`.
+    return FAILS in message and not re.search(r"\bu\d+\b", message)
 
-    Parameters
-    ----------
-    message : str
-        Message of the trace error.
-    takes_steps : bool
-        Whether the program contains an optimizer. A backward or an optimizer step can then be captured in parts.
-    """
-    if FAILS in message and not re.search(r"\bu\d+\b", message):  # Dynamo names a size that depends on values `u0`
-        return True
-    return not takes_steps and re.search(_OWN_STEPS, message) is not None
+
+def has_own_steps(message: str) -> bool:
+    """Return whether a program with this trace error runs its own backward or an optimizer's step."""
+    return re.search(_OWN_STEPS, message) is not None
 
 
 _READS = (

@@ -217,8 +217,9 @@ def _make_watched(stock: Any, patches: ThreadPatches) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        for given in () if patches.value is None else inputs:
-            patches.value(given if isinstance(given, GradientEdge) else get_gradient_edge(given))
+        if patches.value is not None:
+            edges = [given if isinstance(given, GradientEdge) else get_gradient_edge(given) for given in inputs]
+            patches.value(edges, bool(kwargs.get("accumulate_grad")))
         return stock(outputs, gradients, keep_graph, create_graph, inputs, *args, **kwargs)
 
     # Do not copy the attributes of `stock`: it may be excluded from Dynamo, which would then call what `stock` wraps.
@@ -226,10 +227,14 @@ def _make_watched(stock: Any, patches: ThreadPatches) -> Any:
 
 
 _watched = ThreadPatches(
-    "differentiated values", lambda: [PatchTarget(torch.autograd, "_engine_run_backward", _make_watched)]
+    "watched backwards", lambda: [PatchTarget(torch.autograd, "_engine_run_backward", _make_watched)]
 )
 
 
-def watch_differentiated(seen: Callable[[GradientEdge], None]) -> contextlib.AbstractContextManager[None]:
-    """In this context, call `seen` with the edge of each tensor with respect to which autograd is called."""
+def watch_backwards(seen: Callable[[list[GradientEdge], bool], None]) -> contextlib.AbstractContextManager[None]:
+    """In this context, call `seen` in front of each backward.
+
+    Its arguments are the edges of the tensors with respect to which autograd is called, and whether the backward stores
+    gradients in tensors, as ``loss.backward()`` does and ``torch.autograd.grad`` does not.
+    """
     return _watched(seen)

@@ -222,19 +222,28 @@ class Stepper:
         self.cotangents: list[torch.Tensor] | None = None
         self._loss = torch.zeros(())
         self._original = original
-        self.takes_steps = bool(find_tensors(original).optimizers)
+        self._holds_optimizer = bool(find_tensors((original, args, kwargs)).optimizers)
+        self._runs_backward: bool | None = None
         state = state_of(original, self.run)
-        self._state = frozenset(state)
         self.parameters = {name: tensor for name, tensor in state.items() if _is_parameter(tensor)}
         self.buffers = {name: tensor for name, tensor in state.items() if name not in self.parameters}
-        self.inputs = {**find_tensors(args, "args").tensors, **find_tensors(kwargs, "kwargs").tensors}
+        self.inputs = self._held_by_inputs()
+        self._state = frozenset((*state, *self.inputs))
         self._before = {name: tensor._version for name, tensor in self._changeable()}
+
+    def _held_by_inputs(self) -> dict[str, torch.Tensor]:
+        return {**find_tensors(self.args, "args").tensors, **find_tensors(self.kwargs, "kwargs").tensors}
 
     @property
     def device(self) -> torch.device:
         """Device of the program's first tensor; the CPU if it has none."""
         tensors = [*self.inputs.values(), *self.parameters.values(), *self.buffers.values()]
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+    @property
+    def takes_steps(self) -> bool:
+        """Whether the program runs its own backward: it holds an optimizer, or its first forward ran a backward."""
+        return self._holds_optimizer or bool(self._runs_backward)
 
     @property
     def has_backward(self) -> bool:
@@ -255,14 +264,27 @@ class Stepper:
 
     def forward(self) -> Any:
         """Call the program once."""
+        if self._runs_backward is None and not self._holds_optimizer:
+            return self._watched_forward()
         with active_modes(self.modes):
             return self.run(*self.args, **self.kwargs)
+
+    def _watched_forward(self) -> Any:
+        """Call the program for the first time, and note whether it runs a backward, as a step written by hand does."""
+        # Imported here, because a run of plain `torch.compile` needs nothing else of the compiler.
+        from workbench.compiler.interop.backward_without_gpu import watch_backwards
+
+        stored: list[bool] = []
+        with watch_backwards(lambda _, stores: stored.append(stores)), active_modes(self.modes):
+            outputs = self.run(*self.args, **self.kwargs)
+        self._runs_backward = any(stored)
+        return outputs
 
     def backward(self, outputs: Any) -> bool:
         """Run the backward from the outputs that require grad.
 
         A single scalar output is the loss. Other outputs get random cotangents, drawn with the stepper's seed. Nothing
-        is done for a program that holds an optimizer, because such a program runs its own backward.
+        is done for a program that runs its own backward.
 
         Returns
         -------
@@ -300,7 +322,7 @@ class Stepper:
         state = [*self.parameters.values(), *self.buffers.values()]
         if self.takes_steps:
             # This includes the state that the program's optimizer made in its first step.
-            state = list(state_of(self._original, self.run).values())
+            state = [*state_of(self._original, self.run).values(), *self._held_by_inputs().values()]
         return _storage_bytes([*state, *self.inputs.values()])
 
     def record(self, outputs: Any, *, whole: bool = False) -> dict[str, RecordedTensor]:
@@ -320,7 +342,7 @@ class Stepper:
                 found[f"grad({name})"] = RecordedTensor("grad", None if tensor.grad is None else _on_cpu(tensor.grad))
         if self.takes_steps:
             # An optimizer creates its state in its first step.
-            made = state_of(self._original, self.run)
+            made = state_of(self._original, self.run) | self._held_by_inputs()
             found |= {name: RecordedTensor("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
         for name, tensor in self._changeable():
             kind = name.partition("(")[0].partition("[")[0]
