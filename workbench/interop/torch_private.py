@@ -73,6 +73,7 @@ SEAM = PrivateApi(
         "_disable_current_modes": "torch.utils._python_dispatch:_disable_current_modes",
         "_get_dispatch_mode": "torch._C:_get_dispatch_mode",
         "_autograd": "torch._C._autograd",
+        "_get_data_attr": "torch._C._autograd:_get_data_attr",
         "_functorch_depth": "torch._C._functorch:get_dynamic_layer_stack_depth",
         "_functorch_pop": "torch._C._functorch:pop_dynamic_layer_stack",
         "_len_torch_function_stack": "torch._C:_len_torch_function_stack",

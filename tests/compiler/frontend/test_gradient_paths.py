@@ -75,3 +75,20 @@ def test_a_write_to_a_list_leads_each_member_only_to_its_own_operands() -> None:
 
     torch.compile(program, backend=keep)(torch.rand(4, requires_grad=True), torch.rand(4, requires_grad=True))
     assert reached_results(graphs[0]) == [0b01, 0b10]
+
+
+def test_reading_data_is_planned_as_detaching() -> None:
+    model, x = nn.Linear(4, 3), torch.randn(5, 4, requires_grad=True)
+
+    def weighed(x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(model(x))
+        weights = torch.softmax(hidden.data, -1)
+        return hidden.square().mean() + (hidden * weights).sum() * model.weight.data.abs().mean()
+
+    bench = workbench.open(weighed, x, device="cpu", executor="torch")
+    assert bench.capture == "dynamo"
+    found = []
+    for run in (bench.config.jit(weighed), weighed):
+        loss = run(x)
+        found.append([loss.detach(), *torch.autograd.grad(loss, (x, model.weight))])
+    torch.testing.assert_close(*found)

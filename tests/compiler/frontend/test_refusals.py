@@ -54,7 +54,8 @@ def leaves(x: torch.Tensor) -> torch.Tensor:
 
 
 def detaches(x: torch.Tensor) -> torch.Tensor:
-    return (x * MODEL.weight.data).sum()
+    x.data.mul_(2)
+    return x.sum()
 
 
 def contracts(x: torch.Tensor) -> torch.Tensor:
@@ -221,7 +222,7 @@ def test_an_assertion_about_values_is_refused_with_its_line(
 
 
 CUT = {
-    detaches: ("return (x * MODEL.weight.data).sum()", "read x.detach() instead"),
+    detaches: ("x.data.mul_(2)", "read x.detach() instead"),
     contracts: (
         "return ((x * 1j) @ (MODEL.weight * 1j)).abs().sum()",
         "compute with real and imaginary parts",

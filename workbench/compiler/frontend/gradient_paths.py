@@ -19,6 +19,7 @@ from torch import fx
 from workbench.compiler.interop.double_backward import CONNECTIONS
 from workbench.compiler.lowering.alias_writes import WRITING_OPERATORS, memory_of, written_nodes
 from workbench.compiler.lowering.call_normalization import is_named_in_place
+from workbench.interop.torch_private import _get_data_attr
 
 OPERATORS = ("call_function", "call_method", "call_module")
 
@@ -40,6 +41,22 @@ def has_no_gradient(node: Any) -> bool:
 def _storage_of(node: fx.Node) -> int:
     """Return the identity of the storage of a node's example value; 0 if it is unknown."""
     return memory_of(node) or 0
+
+
+def detach_data(graph: fx.GraphModule) -> None:
+    """Replace each ``x.data`` of a graph by ``x.detach()``, if the graph does not write into the memory of `x`.
+
+    Without writes, both are the same. Autograd does not notice a write into ``x.data``, so a graph with one is cut.
+    """
+    nodes = [node for node in graph.graph.nodes if node.op in OPERATORS]
+    found = [node for node in nodes if node.target is _get_data_attr]
+    if not found:
+        return
+    written = {_storage_of(each) for node in nodes if writes_in_place(node) for each in node.all_input_nodes}
+    for node in found:
+        if _storage_of(node) not in written:
+            node.op, node.target = "call_method", "detach"
+    graph.recompile()
 
 
 def _results(graph: fx.GraphModule) -> Sequence[Any]:

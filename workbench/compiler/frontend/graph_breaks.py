@@ -41,6 +41,7 @@ from workbench.compiler.frontend.fx_to_thunder import (
 from workbench.compiler.frontend.gradient_paths import (
     OPERATORS,
     Run,
+    detach_data,
     detach_inputs,
     drop_unused_gradients,
     inner_results,
@@ -159,6 +160,7 @@ class GraphSplitter:
         """
         erase_vmap(graph)
         inline_einops(graph)
+        detach_data(graph)
         place_numbers(graph)
         erase_resets_of_determinism(graph)
         merge_same(graph.graph)
