@@ -266,6 +266,44 @@ def test_extrapolated_layers_equal_layers_that_thunder_differentiates(name: str)
     assert count == expected
 
 
+RANKS = [(12, 3, "fsdp"), (11, 2, "fsdp_zero3"), (COUNT, 2, "ddp")]
+"""Numbers of layers and of ranks, and how the ranks share the program. Thunder gathers parameters in the order of their
+names: those of layer 10 before those of layer 2. Three ranks pad parameters.
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "ranks", "parallel"), beyond(1, RANKS, rows=True))
+def test_extrapolated_layers_of_ranks_equal_layers_that_thunder_differentiates(
+    layers: int, ranks: int, parallel: str
+) -> None:
+    _, count = opened("llama", **of_ranks(layers, ranks, parallel))
+    assert count == layers - 5
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "ranks", "parallel"), RANKS)
+def test_choices_of_ranks_give_the_plans_that_they_give_without_left_out_layers(
+    layers: int, ranks: int, parallel: str
+) -> None:
+    options = of_ranks(layers, ranks, parallel)
+    bench = workbench.open("llama", **options)
+    assert left_out(bench)
+    with none_left_out():
+        whole = workbench.open("llama", **options)
+    for seed in range(amount(1, 2, 20)):
+        choices = choices_for(Random(seed), bench.sites())
+        assert told(bench, choices) == told(whole, choices)
+        assert as_text(bench) == as_text(whole)
+
+
+def of_ranks(layers: int, ranks: int, parallel: str) -> dict[str, Any]:
+    """Return arguments of `workbench.open` for a Llama that ranks share."""
+    sizes = {"layers": layers, "hidden": 192, "heads": 3, "dim": 96}
+    return {**sizes, "device": "planned", "executor": EXECUTOR, "ranks": ranks, "parallel": parallel}
+
+
 @pytest.mark.slow
 def test_a_correction_names_a_line_once_even_if_all_layers_run_it() -> None:
     bench, count = opened(stacks.Stack(Again, COUNT), *batch(), device="planned", executor=EXECUTOR)

@@ -331,7 +331,7 @@ def _capture(
 ) -> Capture:
     if front_end == "interpreter":
         _refuse_backward_hooks(program.callable)
-    few_layers = ranks is None and front_end != "interpreter"
+    few_layers = front_end != "interpreter"
     try:
         return _capture_once(program, executor, ranks, front_end, why, entry, few_layers=few_layers)
     except LayerMismatch as mismatch:

@@ -121,5 +121,7 @@ def _expand_context(few: LeverContext, unfolder: TraceExpander, captured: Captur
     """Add the repeated layers to the context `few`, and return the context of the program with all layers."""
     with captured.thunder_state():
         gradients, claimed = unfolder.expand_later(few.joint), unfolder.expand(few.claimed)
-        whole = dataclasses.replace(few, gradients=gradients, claimed=own_names(claimed), program=unfolder.program)
+        whole = dataclasses.replace(
+            few, gradients=gradients, claimed=own_names(claimed), program=few.program and unfolder.program
+        )
         return dataclasses.replace(whole.with_tensors(few.arguments, few.unread, few.beside), few=few)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy
+from workbench.compiler.interop.thunder_api import BoundSymbol, FutureTensorProxy, TensorProxy
 from workbench.compiler.trace.bsym_memo import CLEAN, STRUCTURE, identity, structure_of
 from workbench.compiler.trace.dead_code import is_clean
 
@@ -113,7 +113,7 @@ class BsymTemplates:
 
     def _key(self, leaf: Any) -> Hashable:
         key: Hashable
-        if type(leaf) is TensorProxy:
+        if type(leaf) is TensorProxy or type(leaf) is FutureTensorProxy:
             key = leaf.name
         else:
             self._check(leaf)

@@ -247,8 +247,8 @@ def _location_of(trace: Any) -> Location:
 
 
 def rename_proxy(proxy: Any, name: str) -> Any:
-    """Return a copy of a tensor proxy with the name `name`."""
-    made = object.__new__(TensorProxy)
+    """Return a copy of the proxy of a tensor, or of a future of a tensor, with the name `name`."""
+    made = object.__new__(type(proxy))
     state = made.__dict__ = proxy.__dict__.copy()
     state["_name"], state["_tags"] = name, state["_tags"].copy()
     return made
@@ -274,7 +274,7 @@ def _keep_values(recipes: BsymTemplates, inputs: Collection[str], new_names: set
     """
     for name, proxy in recipes.leaves.items():
         if type(name) is str and name not in inputs:
-            if name not in new_names or proxy.__dict__["_grad"] is not None:
+            if name not in new_names or proxy.__dict__.get("_grad") is not None:
                 raise _NotTemplatableError
             recipes.leaves[name] = rename_proxy(proxy, name)
 

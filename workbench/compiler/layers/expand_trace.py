@@ -11,7 +11,10 @@ of numbers that a layer uses.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -20,9 +23,17 @@ import numpy as np
 
 from workbench.compiler.fastpath.bsym_templates import BsymTemplate, BsymTemplates, Mark, TemplateValues
 from workbench.compiler.fastpath.call_memo import rename_proxy
-from workbench.compiler.interop.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
-from workbench.compiler.layers.name_sequences import Numbering, insertions, number_of
-from workbench.compiler.layers.partition import KEPT, LayerMismatch, ReducedTrace, difference, is_like
+from workbench.compiler.interop.thunder_api import BoundSymbolTag, PrimIDs, Proxy, TraceCtx, from_trace
+from workbench.compiler.layers.name_sequences import Numbering, argument_phases, insertions, number_of
+from workbench.compiler.layers.partition import (
+    KEPT,
+    GatherTag,
+    LayerMismatch,
+    ReducedTrace,
+    difference,
+    gathered_argument,
+    is_like,
+)
 from workbench.compiler.trace.bsym_memo import MADE, NAMES, READ, identity, made_names, names_in, read_names
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import OriginTag, origin_of
@@ -64,11 +75,15 @@ class TraceExpander:
         self._gap = len(run.left_out)
         self._here, self._there = KEPT - 1, len(run.layers) - KEPT
         """Indices of the layers before and after the gap."""
-        self._begun, self._length = origin_of(run.layers[0][0]), len(run.layers[0])
+        self._begun = origin_of(run.layers[0][0])
+        self._length = sum(origin_of(bsym) >= 0 for bsym in run.layers[0])
         # Maps names in the reduced traces to names in the expanded traces. Names of the program stay the same. Values
         # that later passes make have numbered names, and the numbers are higher in a program with more layers.
         self._names = {name: name for bsym in reduced.program.bound_symbols for name in names_in(bsym)}
         self._moved = 0
+        self._order = {arg.name: place for place, arg in enumerate(reduced.program.args)}
+        self._remaining = [at for at in range(len(run.layers)) if at not in run.left_out]
+        self._owner = {name: at for at, names in enumerate(run.private) for name in names}
         self._copies = [self._pairs_of(at) for at in run.left_out]
         self._places = {
             origin_of(bsym): (bsym.source_filename, bsym.source_positions)
@@ -143,7 +158,13 @@ class TraceExpander:
         """
         parts = self._parts(trace)
         both = self._layer_pair(trace, parts)
-        self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
+        gathered = {
+            name: self._order[argument]
+            for bsym in trace.bound_symbols
+            if (argument := gathered_argument(bsym)) is not None
+            for name in set(names_in(bsym)).difference(read_names(bsym))
+        }
+        self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs, gathered)
         name_ctr = trace.name_ctr + self._moved
         # `expand_later` calls `write` twice. The second call reuses the flattened statements of the first call.
         books = _FlatStatements(), _FlatStatements()
@@ -153,8 +174,9 @@ class TraceExpander:
             made.args, made._siginfo = self._program.args, self._program.siginfo()
             made.name_ctr = name_ctr
             made._provenance = trace._provenance
-            made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
-            self._write(trace, both, left_out, books, made.bound_symbols)
+            body: list[Any] = []
+            self._write(trace, both, left_out, books, body)
+            made.bound_symbols = self._with_unpacks(trace, body)
             made.names = trace.names.union(*map(names_in, made.bound_symbols))
             return made
 
@@ -163,7 +185,8 @@ class TraceExpander:
     def _parts(self, trace: TraceCtx) -> list[int]:
         """Return, for each statement, the index of its layer in the run, or -1 if it belongs to no layer.
 
-        A statement without origin, such as a sum of gradients, belongs to the layer that makes its latest input. A
+        A statement with a `GatherTag` belongs to the layer that reads the gathered argument. Another statement without
+        origin, such as a sum of gradients, belongs to the layer that makes its latest input. A
         statement without origin and inputs, such as the initial zeros of a sum, belongs to the layer that first reads
         its result.
         """
@@ -172,7 +195,9 @@ class TraceExpander:
         of_nothing: dict[str, int] = {}
         for row, bsym in enumerate(trace.bound_symbols):
             origin, returns = origin_of(bsym), bsym.sym.id is PrimIDs.RETURN
-            if origin >= 0:
+            if (argument := gathered_argument(bsym)) is not None:
+                parts.append(self._owner.get(argument, -1))
+            elif origin >= 0:
                 part = (origin - self._begun) // self._length
                 parts.append(part if 0 <= part < len(self._run.layers) else -1)
             else:
@@ -257,7 +282,55 @@ class TraceExpander:
             ):
                 raise LayerMismatch(f"{bsym.sym.name} reads a value of a layer that is not a neighbor")
 
-    def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
+    def _missing_in(self, phase: Mapping[int, Any]) -> list[tuple[int, int, int]]:
+        """Return where arguments of the missing layers belong in a phase of `argument_phases`.
+
+        Returns
+        -------
+        list of (int, int, int)
+            In the order of the phase, for each argument: the number of remaining arguments before it, the number of the
+            missing layer, and the corresponding argument of the layer before the gap.
+
+        Raises
+        ------
+        LayerMismatch
+            If the phase has arguments of some remaining layers only.
+        """
+        private, known = self._run.private, list(phase)
+        found: list[tuple[int, int, int]] = []
+        for place, name in enumerate(private[self._here]):
+            if len(here := {self._order[private[at][place]] in phase for at in self._remaining}) > 1:
+                raise LayerMismatch(f"{name} is not gathered together with the arguments of other layers")
+            if here.pop():
+                others = (self._order[private[at][place]] for at in self._run.left_out)
+                found.extend((other, number, self._order[name]) for number, other in enumerate(others, 1))
+        sign = -1 if known[0] > known[-1] else 1
+        ordered = [sign * argument for argument in known]
+        return [
+            (bisect.bisect(ordered, sign * argument), number, like)
+            for argument, number, like in sorted(found, reverse=sign < 0)
+        ]
+
+    def _sizes(self, phase: Mapping[int, Sequence[tuple[int, str]]]) -> Mapping[int, int]:
+        """Map each argument of a phase to the count of numbers that its names use.
+
+        Raises
+        ------
+        LayerMismatch
+            If corresponding arguments use different counts.
+        """
+        known = list(phase)
+        sizes = {a: phase[b][0][0] - phase[a][0][0] for a, b in itertools.pairwise(known)}
+        for names in zip(*(self._run.private[at] for at in self._remaining), strict=True):
+            like = [self._order[name] for name in names]
+            counts = {sizes[argument] for argument in like if argument in sizes}
+            if len(counts) > 1:
+                raise LayerMismatch(f"{names[0]} uses other numbers than the arguments of other layers")
+            if known[-1] in like and counts:
+                sizes[known[-1]] = counts.pop()
+        return sizes
+
+    def _number(self, names: Iterable[str], pairs: Mapping[str, str], gathered: Mapping[str, int]) -> None:
         """Find the names of values in the expanded trace, and store them in `_names` and `_copies`.
 
         A missing layer uses as many numbers as a remaining layer.
@@ -268,6 +341,9 @@ class TraceExpander:
             All names in the reduced trace.
         pairs : mapping of str to str
             Maps results of the layer before the gap to results of the layer after the gap.
+        gathered : mapping of str to int
+            Maps names that statements with a `GatherTag` make to the index of the argument. Thunder numbers these names
+            in the order of the arguments, which may differ from the order of the layers.
 
         Raises
         ------
@@ -275,7 +351,9 @@ class TraceExpander:
             If names are not numbered layer by layer.
         """
         numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
-        early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
+        early = [
+            name for name, (_, number) in numbered.items() if number < self._program.name_ctr and name not in gathered
+        ]
         for name in early:
             # The value is in a checkpointed region, so its name was made when the whole program was traced. Therefore
             # the expanded trace uses the same name.
@@ -287,18 +365,40 @@ class TraceExpander:
                     raise LayerMismatch(f"{name} is not numbered layer by layer")
                 for at, copy in enumerate(self._copies, 1):
                     copy[name] = f"{prefix}{one + at * step}"
-        numbering = Numbering.from_pairs([(numbered[x][1], numbered[y][1]) for x, y in pairs.items() if x in numbered])
-        for x, y in pairs.items():
-            if x not in numbered:
+        phases = argument_phases(
+            (gathered.get(name), (number, name))
+            for name, (_, number) in sorted(numbered.items(), key=lambda item: item[1][1])
+        )
+        added: list[tuple[int, int, int, list[tuple[int, str]]]] = []
+        for phase in phases:
+            if not (missing := self._missing_in(phase)):
                 continue
+            sizes, begun = self._sizes(phase), [named[0][0] for named in phase.values()]
+            if missing[-1][0] == len(begun):
+                # A KeyError here becomes a `LayerMismatch`: the end of the last argument's numbers is not known.
+                begun.append(begun[-1] + sizes[next(reversed(phase))])
+            added.extend((begun[place], sizes[like], number, phase[like]) for place, number, like in missing)
+        layered = {x: y for x, y in pairs.items() if x in numbered and x not in gathered}
+        numbering = Numbering.from_pairs(
+            [(numbered[x][1], numbered[y][1]) for x, y in layered.items()],
+            self._gap,
+            ((end, size) for end, size, *_ in added),
+        )
+        later: Counter[int] = Counter()
+        for end, size, missing_layer, named in reversed(added):
+            later[end] += size
+            moved = numbering.shift(end, self._moved) - later[end] - named[0][0]
+            for number, name in named:
+                self._copies[missing_layer - 1][name] = f"{numbered[name][0]}{number + moved}"
+        for x, y in layered.items():
             (prefix, one), (_, other) = numbered[x], numbered[y]
             for copy, number in zip(
                 self._copies, numbering.numbers_between(one, other, self._gap, self._moved), strict=True
             ):
                 copy[x] = f"{prefix}{number}"
         for name, (prefix, number) in numbered.items():
-            self._names[name] = f"{prefix}{numbering.shift(number, self._gap, self._moved)}"
-        self._moved += numbering.total_shift(self._gap)
+            self._names[name] = f"{prefix}{numbering.shift(number, self._moved)}"
+        self._moved += numbering.total_shift
         made = [copy[x] for copy in self._copies for x in (*numbered, *early) if x in copy]
         all_names = [*self._names.values(), *made]
         if len(set(all_names)) != len(all_names):
@@ -328,19 +428,88 @@ class TraceExpander:
         here = _StatementWriter(around, _NameMap(self._names, {x: first[back[x]] for x in both.after}), values)
         there = _StatementWriter(around, _NameMap(self._names, {y: last[y] for y in both.before.values()}), values)
         writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
-        written = [copies[at - 1] for at in left_out]
-        added = insertions(*(np.asarray(rows, np.intp) for rows in both.rows))
+        late, before, after = self._insertions(trace, both)
+        writers.update(dict.fromkeys(late, copies[-1]))
+        written = {0: here} | {at: copies[at - 1] for at in left_out}
         for row, bsym in enumerate(bsyms):
             if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL:
                 continue
             if bsym.sym.id is PrimIDs.RETURN:
                 into.append(self._return_statement(bsym, stays, copies))
                 continue
+            into.extend(written[at].statement(bsyms[each]) for at, each in before.get(row, ()) if at in written)
             into.append(writers.get(row, stays).statement(bsym))
-            if row in added:
-                backward, rows = added[row]
-                for writer in reversed(written) if backward else written:
-                    into.extend(writer.statement(bsyms[each]) for each in rows.tolist())
+            into.extend(written[at].statement(bsyms[each]) for at, each in after.get(row, ()) if at in written)
+
+    def _insertions(self, trace: TraceCtx, both: _LayerPair) -> tuple[list[int], _Insertions, _Insertions]:
+        """Find where the statements of the missing layers are added.
+
+        Returns
+        -------
+        list of int
+            Rows of the layer before the gap that the last missing layer has in the expanded trace.
+        dict, dict
+            Statements that are added before, and after, a row. Each is a pair: the number of a missing layer, or 0 for
+            the layer before the gap, and the row to copy.
+        """
+        before: _Insertions = defaultdict(list)
+        after: _Insertions = defaultdict(list)
+        numbers = range(1, self._gap + 1)
+        in_order = self._add_gathers(trace, before, after)
+        layered = [pair for pair in zip(*both.rows, strict=True) if pair[0] not in in_order]
+        groups, windows = insertions(*np.array(layered, np.intp).reshape(-1, 2).T)
+        for end, (backward, rows) in groups.items():
+            order = reversed(numbers) if backward else numbers
+            after[end].extend((number, row) for number in order for row in rows.tolist())
+        late: list[int] = []
+        own = {row for row, _ in layered}
+        for begun, length in windows.items():
+            window = range(begun, begun + length)
+            those = [row for row in window if row in own]
+            if not all(is_like(trace.bound_symbols[row - length], trace.bound_symbols[row]) for row in those):
+                raise LayerMismatch("other statements lie between the statements of two layers")
+            late += those
+            for number in numbers:
+                before[begun].extend((number - 1, row) if row in own else (number, row - length) for row in window)
+        return late, before, after
+
+    def _with_unpacks(self, trace: TraceCtx, body: Iterable[Any]) -> list[Any]:
+        """Return the body with the statements that unpack arguments: at its beginning, or each before its gather."""
+        unpacks = [bsym for bsym in self._program.bound_symbols if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL]
+        places = {bsym.flat_proxy_outs[0].name: place for place, bsym in enumerate(unpacks, 1)}
+        kinds = [bsym.sym.id is PrimIDs.UNPACK_TRIVIAL for bsym in trace.bound_symbols]
+        # Thunder's `sort_waits` moves each gather to the statement that unpacks its argument.
+        is_sorted = not all(kinds[: sum(kinds)])
+        made, begun = list[Any](), 0
+        for bsym in body:
+            if begun < len(unpacks):
+                argument = gathered_argument(bsym) if is_sorted else None
+                end = len(unpacks) if argument is None else places[argument]
+                made.extend(unpacks[begun:end])
+                begun = max(begun, end)
+            made.append(bsym)
+        return made
+
+    def _add_gathers(self, trace: TraceCtx, before: _Insertions, after: _Insertions) -> set[int]:
+        """Find where statements are added that are in the order of the gathered arguments, not in that of the layers.
+
+        Return all rows that are in this order. The waits for gathered arguments are not.
+        """
+        rows: list[tuple[int | None, int]] = []
+        for row, bsym in enumerate(trace.bound_symbols):
+            argument = gathered_argument(bsym)
+            if argument is not None and (
+                BoundSymbolTag.BACKWARD in bsym.tags or all(name in self._arguments for name in read_names(bsym))
+            ):
+                rows.append((self._order[argument], row))
+            elif bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+                rows.append((None, row))
+        for phase in argument_phases(rows):
+            places = list(phase.values())
+            for place, number, like in self._missing_in(phase):
+                here = after[places[place - 1][-1]] if place else before[places[0][0]]
+                here.extend((number, row) for row in phase[like])
+        return {row for argument, row in rows if argument is not None}
 
     def _return_statement(self, bsym: Any, stays: _StatementWriter, copies: Sequence[_StatementWriter]) -> Any:
         """Generate the return statement, with the arguments of the missing layers and their gradients."""
@@ -395,6 +564,7 @@ class _NameMap(dict[str, str]):
         return self._others[name]
 
 
+type _Insertions = defaultdict[int, list[tuple[int, int]]]
 type _Get = Callable[[Any], tuple[str, ...]]
 type _Tell = Callable[[Any, tuple[str, ...]], None]
 
@@ -502,6 +672,9 @@ class _StatementWriter:
             return mark
         tags, filename, positions = mark
         moved = tags.copy()
+        for gather in [tag for tag in tags if isinstance(tag, GatherTag)]:
+            moved.remove(gather)
+            moved.add(GatherTag(self._names[gather.argument]))
         for tag in [tag for tag in tags if isinstance(tag, OriginTag)]:
             moved.remove(tag)
             moved.add(OriginTag(tag.index + self._shift))
@@ -513,7 +686,7 @@ class _StatementWriter:
         name = self._names[proxy.name]
         found = self._all.get(name)
         if found is None:
-            if name != proxy.name and proxy.__dict__["_grad"] is not None:
+            if name != proxy.name and proxy.__dict__.get("_grad") is not None:
                 raise LayerMismatch(f"{proxy.name} holds a gradient")
             found = self._all[name] = proxy if name == proxy.name else rename_proxy(proxy, name)
         return found

@@ -49,6 +49,40 @@ class LayerMismatch(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
+class GatherTag:
+    """Tag of a statement that gathers an argument which ranks share, and of all statements that are made from it."""
+
+    argument: str
+
+
+def gathered_argument(bsym: Any) -> str | None:
+    """Return the argument of a statement's `GatherTag`, or None if the statement has no such tag."""
+    return next((tag.argument for tag in bsym.tags if type(tag) is GatherTag), None)
+
+
+def tag_gathers(program: TraceCtx) -> TraceCtx:
+    """Return the program with a `GatherTag` on each statement without origin that reads at most arguments.
+
+    Thunder inserts such statements if ranks share the program. The argument may have been gathered already.
+    """
+    argument: dict[str, str] = {}
+    tagged = from_trace(program)
+    for bsym in program.bound_symbols:
+        given = {argument.get(arg.name) for arg in bsym.flat_proxy_args}
+        if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL:
+            argument.update((out.name, out.name) for out in bsym.flat_proxy_outs)
+        elif origin_of(bsym) < 0 and bsym.flat_proxy_outs and len(given) == 1 and (name := given.pop()) is not None:
+            argument.update((out.name, name) for out in bsym.flat_proxy_outs)
+            bsym = _with_tag(bsym, GatherTag(name))
+        tagged.bound_symbols.append(bsym)
+    return tagged
+
+
+def _with_tag(bsym: Any, tag: GatherTag) -> Any:
+    return bsym.from_bsym(tags=bsym.tags | {tag}, subsymbols=[_with_tag(sub, tag) for sub in bsym.subsymbols])
+
+
+@dataclasses.dataclass(frozen=True)
 class LayerRun:
     """Consecutive layers that compute the same function of the results of their predecessor.
 
@@ -133,10 +167,23 @@ class LayerPartition:
         if not all(type(proxy) is TensorProxy for bsym in program.bound_symbols for proxy in bsym.flat_proxy_outs):
             return None
         for container, layers in _containers(program, self._origins, WORTHWHILE):
-            for run in self._runs(container, list(layers.values())):
+            for run in self._runs(container, self._with_gathers(list(layers.values()))):
                 with contextlib.suppress(LayerMismatch):
                     return ReducedTrace(program, _remove_layers(program, run), run)
         return None
+
+    def _with_gathers(self, layers: Sequence[list[Any]]) -> list[list[Any]]:
+        """Append to each layer the statements that gather parameters which only this layer reads."""
+        owner = {identity(bsym): at for at, layer in enumerate(layers) for bsym in layer}
+        own: list[list[Any]] = [[] for _ in layers]
+        for bsym in reversed(self._program.bound_symbols):
+            if gathered_argument(bsym) is None:
+                continue
+            readers = {owner.get(each, -1) for out in bsym.flat_proxy_outs for each in self._readers.get(out.name, ())}
+            if len(readers) == 1 and (at := readers.pop()) >= 0:
+                owner[identity(bsym)] = at
+                own[at].append(bsym)
+        return [[*layer, *reversed(gathers)] for layer, gathers in zip(layers, own, strict=True)]
 
     @cached_property
     def differences(self) -> Mapping[str, str]:
@@ -271,7 +318,7 @@ def _compare(layer: Sequence[Any], next_layer: Sequence[Any], index: int, home: 
     for a, b in zip(layer, next_layer, strict=False):
         if not is_like(a, b):
             raise LayerMismatch(difference(a, b))
-        if origin_of(b) - origin_of(a) != shift:
+        if origin_of(b) != (origin_of(a) + shift if origin_of(a) >= 0 else -1):
             raise LayerMismatch(f"{_name(b)} from another line or module of the layer")
         for x, y in zip(a.flat_proxy_args, b.flat_proxy_args, strict=True):
             there, here = home.get(x.name), home.get(y.name)

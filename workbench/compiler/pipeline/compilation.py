@@ -46,7 +46,7 @@ from workbench.compiler.interop.thunder_api import (
     unwrap_return_value,
 )
 from workbench.compiler.layers.expand_trace import TraceExpander
-from workbench.compiler.layers.partition import LayerPartition, ReducedTrace
+from workbench.compiler.layers.partition import LayerPartition, ReducedTrace, tag_gathers
 from workbench.compiler.lowering.checkpoint_regions import save_draws
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
@@ -98,6 +98,7 @@ class _ReduceLayers(Transform):
         self.hooks = hooks
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        computation = tag_gathers(computation)
         # Each iteration reduces one sequence of equal layers, for example first an encoder's, then a decoder's.
         while (found := LayerPartition(computation, self.hooks.origins).reduce()) is not None:
             self.hooks.reduced.append(found)
@@ -264,7 +265,7 @@ class Hooks:
         program = None if self.parallel else self.program
         gradients, few = LazyValue(lambda: joint), None
         if self.reduced:
-            few = self._context(gradients, trace, self.reduced[-1].trace)
+            few = self._context(gradients, trace, program and self.reduced[-1].trace)
             for found in reversed(self.reduced):
                 unfolder = TraceExpander(found)
                 gradients, trace = unfolder.expand_later(gradients.value), unfolder.expand(trace)
