@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -376,6 +377,157 @@ def test_layers_that_are_called_on_different_lines_are_each_traced() -> None:
             return self.layers[3](x, mask).sum()
 
     assert given_to(Named()) == {}
+
+
+SCALES: Any = {}
+WEAK: Any = weakref.WeakKeyDictionary()
+LAST: list[Any] = []
+SPECIAL: set[Any] = set()
+COUNT = [0]
+NUMBERS = {"now": 0}
+NUMBER = 0
+
+
+class Shared:
+    def __init__(self) -> None:
+        self.scales: dict[Any, float] = {}
+        self.number = 0
+
+
+SHARED = Shared()
+
+
+def _is_last(layer: nn.Module) -> float:
+    return 2.0 if layer is LAST[0] else 1.0
+
+
+def _scan(layer: nn.Module) -> float:
+    for key, scale in SCALES.items():
+        if key is layer:
+            return scale
+    return 1.0
+
+
+OF_ITSELF: dict[str, Callable[[Any], Any]] = {
+    "a dict by module": lambda layer: SCALES[layer],
+    "a dict by submodule": lambda layer: SCALES.get(layer.inner, 1.0),
+    "a dict by parameter": lambda layer: SCALES[layer.norm.weight],
+    "a dict by id": lambda layer: SCALES[id(layer)],
+    "a dict by a tuple": lambda layer: SCALES[layer, "scale"],
+    "a dict of functions": lambda layer: SCALES[layer, "function"](),
+    "a weak dict": lambda layer: WEAK[layer],
+    "a dict of the class": lambda layer: type(layer).scales[layer],
+    "a dict of a shared object": lambda layer: layer.shared.scales[layer],
+    "a scan of a dict": _scan,
+    "is": _is_last,
+    "is not": lambda layer: 1.0 if layer is not LAST[0] else 2.0,
+    "==": lambda layer: 2.0 if layer == LAST[0] else 1.0,
+    "== of tuples": lambda layer: 2.0 if (layer, 1) == (LAST[0], 1) else 1.0,
+    "== of ids": lambda layer: 2.0 if id(layer) == id(LAST[0]) else 1.0,
+    "is, of a submodule": lambda layer: 2.0 if layer.inner is LAST[0].inner else 1.0,
+    "is, of a parameter": lambda layer: 2.0 if layer.norm.weight is LAST[0].norm.weight else 1.0,
+    "in a list": lambda layer: 2.0 if layer in LAST else 1.0,
+    "in a set": lambda layer: 2.0 if layer in SPECIAL else 1.0,
+}
+
+
+class OfItself(Layer):
+    """A layer with a scale that it finds by its own identity. Only the last layer has another scale."""
+
+    scales = SCALES
+    find: Callable[[Any], float]
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.shared = SHARED
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask) * self.find()
+
+
+class TestALayerThatDependsOnItsIdentity:
+    @pytest.fixture(autouse=True)
+    def _empty(self) -> Iterator[None]:
+        yield
+        for held in (SCALES, WEAK, LAST, SPECIAL, SHARED.scales):
+            held.clear()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("what", beyond(5, OF_ITSELF))
+    def test_it_is_traced(self, what: str) -> None:
+        stack = Stack(type("OfItself", (OfItself,), {"find": OF_ITSELF[what]}))
+        scales = {layer: 1.0 + (layer is stack.layers[-1]) for layer in stack.layers}
+        WEAK.update(scales)
+        SHARED.scales.update(scales)
+        LAST.append(stack.layers[-1])
+        SPECIAL.add(stack.layers[-1])
+        for layer, scale in scales.items():
+            for key in (layer, layer.inner, layer.norm.weight, id(layer), (layer, "scale")):
+                SCALES[key] = scale
+            SCALES[layer, "function"] = functools.partial(float, scale)
+        assert given_to(stack) == {}
+
+    def test_it_has_a_reason(self) -> None:
+        stack = Stack(type("OfItself", (OfItself,), {"find": OF_ITSELF["is"]}))
+        LAST.append(stack.layers[-1])
+        reasons = whole_graph(stack, (torch.randn(4, WIDTH),), {}).written.reasons
+        assert reasons["layers.4"] == "it compares or looks up itself, a module in it, or its tensor, by identity"
+
+    def test_a_comparison_with_none_is_no_identity(self) -> None:
+        class Optional(Layer):
+            def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+                assert self.inner[0].bias is not None
+                assert self.act is not None
+                return super().forward(x, mask)
+
+        assert given_to(Stack(Optional)) == {"Optional": 3}
+
+
+OF_OTHERS: dict[str, Callable[[], Any]] = {
+    "a list": lambda: COUNT[0],
+    "a dict": lambda: NUMBERS["now"],
+    "an attribute": lambda: SHARED.number,
+    "a global": lambda: NUMBER,
+}
+
+
+class Counting(Stack):
+    """A stack that counts its layers in global objects. The layers read these objects."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        global NUMBER
+        x = self.first(x)
+        for number, layer in enumerate(self.layers):
+            COUNT[0] = NUMBERS["now"] = SHARED.number = NUMBER = number
+            x = layer(x, mask)
+        return x.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", beyond(1, OF_OTHERS))
+def test_a_layer_that_reads_what_other_code_changes_is_traced(what: str) -> None:
+    class Reads(Layer):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+            return super().forward(x, mask) * (2.0 if find() == LAYERS - 1 else 1.0)
+
+    find = OF_OTHERS[what]
+    assert given_to(Counting(Reads)) == {}
+
+
+class Constant(Layer):
+    """A layer with a method that Dynamo runs during the trace."""
+
+    @torch.compiler.assume_constant_result
+    def factor(self) -> float:
+        return 2.0 if self.number == LAYERS - 1 else 1.0
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, mask) * self.factor()
+
+
+@pytest.mark.slow
+def test_a_layer_with_a_method_that_dynamo_does_not_guard_is_traced() -> None:
+    assert given_to(Stack(Constant)) == {}
 
 
 @pytest.mark.slow

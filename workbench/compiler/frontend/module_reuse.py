@@ -5,7 +5,9 @@ and tensor shapes, and arguments with equal properties. The same line must call 
 PyTorch (gradients, inference, autocast). An attribute, such as a layer's number, may differ if Dynamo does not guard
 the attribute. Dynamo guards every attribute that it reads. If Dynamo records different nodes for the two traced layers,
 no nodes are copied. Dynamo also traces a layer that changes Python state outside of the layer, or that returns values
-other than tensors, constants and tuples of these.
+other than tensors, constants and tuples of these. Dynamo guards no attribute if a layer compares or looks up itself by
+identity, as in ``SCALES[self]``, so it traces each such layer. Dynamo also traces each layer if the code between the
+layers changes a container, such as a global list, because the layers may read this container.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from workbench.compiler.frontend.module_template import (
 )
 from workbench.compiler.interop import dynamo_patches
 from workbench.compiler.layers.partition import LayerMismatch
+from workbench.interop.torch_private import ValueMutationExisting
 
 AT_LEAST = 3
 """Smallest number of modules of one kind for which nodes are copied. With three modules, Dynamo traces two."""
@@ -118,11 +121,13 @@ class _ModuleKind:
         self.sample = sample
         self.agreed = False
         self.refused = False
+        self.changes = 0
+        """Number of changes of containers outside of the modules, before the last of the two modules was traced."""
         self.reason = f"Dynamo traced other statements than for {_path_of(sample.call.name)}"
 
-    def compare(self, second: TracedModule | None) -> None:
+    def compare(self, second: TracedModule | None, changes: int) -> None:
         """Compare the second traced module with the first. `second` is None if its nodes cannot be copied."""
-        first = self.sample
+        first, self.changes = self.sample, changes
         self.agreed = second is not None and module_summary(first) == module_summary(second)
         self.refused = not self.agreed
 
@@ -135,6 +140,8 @@ class _ReuseWatcher:
         self._known: set[int] = set()
         """Ids of modules that were called. A further call of a module is traced, because its nodes get other names."""
         self._sampled: GraphBefore | None = None
+        self._changes = 0
+        """Number of changes of containers that existed before the trace, by code outside of the repeated modules."""
         self._output: Any = None
         self._written = counts
         self._kinds: list[_ModuleKind] = []
@@ -160,15 +167,21 @@ class _ReuseWatcher:
             self._written.reasons[_path_of(dynamo_name_of(var))] = str(mismatch)
             return call(var, tx, args, kwargs)
         kind = self._kind_of(var.value, made)
-        if kind is not None and kind.agreed and not again:
+        changed = kind is not None and kind.agreed and kind.changes != self._changes
+        if kind is not None and kind.agreed and not again and not changed:
             result = copy_module(kind.sample, var, tx, made)
             self._written.modules[type(var.value).__name__] += 1
             return result
         if kind is not None and (kind.refused or kind.agreed):
-            reason = kind.reason if kind.refused else "it, or a module in it, is called more than once"
+            if kind.refused:
+                reason = kind.reason
+            elif again:
+                reason = "it, or a module in it, is called more than once"
+            else:
+                reason = "other code has changed a container, such as a list, since the equal modules were traced"
             self._written.reasons[_path_of(made.name)] = reason
             return call(var, tx, args, kwargs)
-        before = self._sampled = GraphBefore(tx)
+        before = self._sampled = GraphBefore(tx, var.value)
         try:
             result = call(var, tx, args, kwargs)
         finally:
@@ -179,7 +192,7 @@ class _ReuseWatcher:
             sample = None
             self._written.reasons[_path_of(made.name)] = str(mismatch)
         if kind is not None:
-            kind.compare(sample)
+            kind.compare(sample, self._changes)
             if kind.refused:
                 self._written.reasons.setdefault(_path_of(made.name), kind.reason)
         elif sample is not None:
@@ -189,15 +202,31 @@ class _ReuseWatcher:
     def on_change(self, item: Any) -> None:
         """Record if the traced module changes an object that existed before the trace.
 
-        A value that the trace has set on such an object counts, too.
+        A value that the trace has set on such an object counts, too. Outside of traced modules, record changes of
+        containers, because a module can read containers that other modules have read in another state.
         """
         before = self._sampled
-        if before is not None and (isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others):
+        if before is None:
+            self._changes += isinstance(item.mutation_type, ValueMutationExisting)
+        elif isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others:
             before.alone = False
 
     def on_changed_read(self, item: Any) -> None:
         """Record if the traced module reads a changed attribute of an object that existed before the trace."""
         if self._sampled is not None and isinstance(item.mutation_type, EXISTING):
+            self._sampled.alone = False
+
+    def on_identity(self, item: Any) -> None:
+        """Record if the traced module uses the identity of itself, of a module in it, or of its tensor.
+
+        Dynamo guards no attribute then. An example is a lookup in a dict whose keys are modules.
+        """
+        if self._sampled is not None and self._sampled.is_own(item):
+            self._sampled.anonymous = False
+
+    def on_unguarded(self, holder: Any) -> None:
+        """Record if Dynamo runs a method of an object without guards on what the method reads."""
+        if self._sampled is not None and holder is not None:
             self._sampled.alone = False
 
     def on_rename(self, node: fx.Node, name: str) -> None:

@@ -91,13 +91,16 @@ def module_summary(sample: TracedModule) -> tuple[Any, ...]:
 class GraphBefore:
     """The state of the graph before a module is traced, and records of events while the module is traced."""
 
-    def __init__(self, tx: Any) -> None:
+    def __init__(self, tx: Any, module: torch.nn.Module) -> None:
         graph = tx.output.graph
+        self._own = {id(each) for each in (*module.modules(), *module.parameters(), *module.buffers())}
         self.last: fx.Node | None = next(iter(reversed(graph.nodes)), None)
         self.inputs = len(tx.output.placeholders)
         self.calls = dict(tx.num_calls)
         self.alone = True
         """False if the module changed state that other code sees, or read state that the trace has changed."""
+        self.anonymous = True
+        """False if the module used its identity, or the identity of a submodule, parameter or buffer."""
         self.hooks = len(tx.output.side_effects.tensor_hooks)
         self.names: list[tuple[fx.Node, fx.Node, str]] = []
         """For each renamed node since the start of the trace: the last node of the graph when it was renamed, the
@@ -111,6 +114,13 @@ class GraphBefore:
                 # another object.
                 VariableTracker.visit(lambda inner: self.set_on_others.setdefault(id(inner), inner), values)
 
+    def is_own(self, item: Any) -> bool:
+        """Return whether the object of Dynamo's variable `item` is the module, or one of its modules or tensors."""
+        if type(item) is LazyVariableTracker:
+            item = item.unwrap()
+        value = _tensor_of(item.as_proxy().node) if type(item) is TensorVariable else vars(item).get("value")
+        return id(value) in self._own
+
 
 def sample_of(graph_before: GraphBefore, var: Any, tx: Any, call: ModuleCall, result: Any) -> TracedModule:
     """Return the record of a module after Dynamo has traced the module.
@@ -122,6 +132,8 @@ def sample_of(graph_before: GraphBefore, var: Any, tx: Any, call: ModuleCall, re
     """
     if not graph_before.alone or len(tx.output.side_effects.tensor_hooks) != graph_before.hooks:
         raise LayerMismatch("it changes what Python sees outside of it, or registers a hook")
+    if not graph_before.anonymous:
+        raise LayerMismatch("it compares or looks up itself, a module in it, or its tensor, by identity")
     nodes: list[fx.Node] = []
     for node in reversed(tx.output.graph.nodes):
         if node is graph_before.last:

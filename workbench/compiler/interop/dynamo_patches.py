@@ -38,11 +38,14 @@ from workbench.interop.torch_private import (
     TorchRuntimeError,
     UnspecializedNNModuleVariable,
     Unsupported,
+    UserDefinedObjectVariable,
     UserFunctionVariable,
     VariableBuilder,
     _WrappedCall,
+    compare_op_handlers,
     dynamo_builder,
     dynamo_config,
+    dynamo_functions,
     dynamo_utils,
     install_guard,
 )
@@ -352,6 +355,12 @@ class DynamoWatcher(Protocol):
     def on_changed_read(self, item: Any) -> None:
         """Handle the event that the traced code reads an attribute of `item` that the traced code has set before."""
 
+    def on_identity(self, item: Any) -> None:
+        """Handle the event that the traced code compares, hashes or takes the id of the object of `item`."""
+
+    def on_unguarded(self, holder: Any) -> None:
+        """Handle the event that Dynamo runs a method of `holder` instead of tracing it, and guards nothing it reads."""
+
     def on_rename(self, node: fx.Node, name: str) -> None:
         """Handle the event that Dynamo renames `node` to `name`, the name of a variable in the user's code."""
 
@@ -368,10 +377,55 @@ def _call_module(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: di
     return dynamo_watched.value.on_call(self, tx, args, kwargs, stock)
 
 
+_COMPARISONS = {"is": operator.is_, "is not": operator.is_not, "==": operator.eq, "!=": operator.ne}
+_BY_IDENTITY = (*_COMPARISONS.values(), operator.contains, id)
+
+
+def _report_identities(function: Any, args: Sequence[Any]) -> None:
+    if any(isinstance(item.unwrap(), ConstantVariable) for item in args):
+        return  # for example a comparison with None
+    for item in args:
+        # The operator `==` compares tensors by value.
+        if function not in (operator.eq, operator.ne) or not isinstance(item, TensorVariable):
+            dynamo_watched.value.on_identity(item)
+
+
+def _call_builtin(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    result = stock(self, tx, args, kwargs)  # this call also reads arguments that Dynamo has not read yet
+    if self.fn in _BY_IDENTITY:
+        _report_identities(self.fn, args)
+    return result
+
+
+def _compare(function: Any) -> Callable[..., Any]:
+    def compare(stock: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        result = stock(tx, args, kwargs)
+        _report_identities(function, args)
+        return result
+
+    return compare
+
+
+def _hash_variable(stock: Any, self: Any) -> Any:
+    dynamo_watched.value.on_identity(self)
+    return stock(self)
+
+
+def _call_unguarded(stock: Any, tx: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    dynamo_watched.value.on_unguarded(getattr(function, "__self__", None))
+    return stock(tx, function, *args, **kwargs)
+
+
 dynamo_watched = ThreadPatches(
     "Dynamo watched",
     lambda: [
         wrap_function(UnspecializedNNModuleVariable, "call_function", _call_module),
+        wrap_function(BuiltinVariable, "call_function", _call_builtin),
+        # Dynamo calls these handlers for operators, and `BuiltinVariable.call_function` for functions.
+        *(wrap_function(compare_op_handlers, name, _compare(function)) for name, function in _COMPARISONS.items()),
+        wrap_function(UserDefinedObjectVariable, "get_python_hash", _hash_variable),
+        wrap_function(TensorVariable, "get_python_hash", _hash_variable),
+        wrap_function(dynamo_functions, "invoke_and_store_as_constant", _call_unguarded),
         wrap_function(
             SideEffects, "check_allowed_side_effect", _report_to(lambda watcher, _, item: watcher.on_change(item))
         ),
