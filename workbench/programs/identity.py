@@ -12,6 +12,8 @@ import enum
 import functools
 import gc
 import hashlib
+import importlib
+import importlib.util
 import logging
 import os
 import re
@@ -46,7 +48,7 @@ from workbench.interop.torch_private import (
     OpOverload,
     OpOverloadPacket,
 )
-from workbench.programs.tensors import globals_read
+from workbench.programs.code_reads import CodeRead, reads_of
 
 _MOST = 500_000
 """Maximum number of objects to read; a program with more objects has no identity."""
@@ -85,6 +87,13 @@ _NAMED = (
     OpOverloadPacket,
 )
 """Types whose objects are identified by their text, or have no effect on the computation."""
+
+
+_ENVIRONMENT = (os.environ, os.getenv)
+_OF_SHELLS = frozenset({"_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "PYTEST_CURRENT_TEST", "PYTHONHASHSEED"})
+"""Environment variables that differ between processes, and that say nothing about the program."""
+
+_ABSENT: Any = object()
 
 
 class UnknownError(Exception):
@@ -180,7 +189,7 @@ def is_versioned(file: str) -> bool:
 def digest_of(*objects: Any) -> str:
     """Return a digest of some objects and of the objects to which they refer.
 
-    If a function reads a global function, class or module, only the name of this global is digested.
+    Functions in globals and in modules are digested by name only, because tracing visits a function that is called.
 
     Raises
     ------
@@ -378,6 +387,7 @@ class _DigestWriter:
         self.alive: list[Any] = []
         self._storages: dict[int, int] = {}
         self.codes: set[CodeType] = set()
+        self._classes: set[type] = set()
 
     def digest(self, objects: Any) -> str:
         try:
@@ -402,6 +412,7 @@ class _DigestWriter:
         if len(self._numbers) > _MOST:
             raise UnknownError(f"it contains more than {_MOST:,} objects")
         self._say(f"{kind.__module__}.{kind.__qualname__}")
+        self._attributes_of_class(kind)
         for kinds, read in _READERS:
             if isinstance(value, kinds):
                 read(self, value)
@@ -455,6 +466,51 @@ class _DigestWriter:
 
     def _class(self, kind: type) -> None:
         self._say(kind.__module__, kind.__qualname__)
+        self._attributes_of_class(kind)
+
+    def _attributes_of_class(self, kind: type) -> None:
+        """Digest the data in the bodies of a class and its base classes, because methods may read these data."""
+        for base in kind.__mro__:
+            top = base.__module__.partition(".")[0]
+            if base in self._classes or top in _VERSIONED or top in sys.stdlib_module_names:
+                continue
+            self._classes.add(base)
+            names = {k: v for k, v in vars(base).items() if not k.startswith("__")}
+            if not _is_users(base.__module__):
+                plain = {k: repr(v) for k, v in names.items() if isinstance(v, bool | int | float | str | tuple)}
+                self._say(base.__qualname__, dict(sorted(plain.items())))
+                continue
+            self._say(base.__qualname__)
+            members = base.__members__ if issubclass(base, enum.Enum) else {}
+            for name, value in sorted({**names, **members}.items()):
+                if isinstance(value, staticmethod | FunctionType):
+                    self._say("attribute", name, getattr(value, "__qualname__", ""))
+                elif not _is_descriptor(value) and name != "_abc_impl":
+                    self._say("attribute", name)
+                    self._digest_value(value)
+        self._say("end")
+
+    def _enum(self, member: enum.Enum) -> None:
+        self._say(member.name)
+        self._digest_value(member.value)
+
+    def _module(self, module: ModuleType) -> None:
+        """Digest the data of a user's module. Identify other modules by name."""
+        self._say(module.__name__)
+        if not _is_users(module.__name__):
+            return
+        for name, value in sorted(vars(module).items()):
+            if not name.startswith("__"):
+                self._say("global", name)
+                self._named_or_value(value)
+
+    def _named_or_value(self, value: Any) -> None:
+        if isinstance(value, FunctionType | type | ModuleType):
+            self._say(getattr(value, "__module__", ""), getattr(value, "__qualname__", value.__name__))
+        elif _is_descriptor(value):
+            self._say(type(value).__qualname__)
+        else:
+            self._digest_value(value)
 
     def _code(self, code: CodeType) -> None:
         self.codes.add(code)
@@ -468,31 +524,72 @@ class _DigestWriter:
     def _function(self, function: FunctionType) -> None:
         self._say(function.__module__, function.__qualname__)
         if is_versioned(function.__code__.co_filename):
-            self._contents(function, {})
+            self._contents(function)
             return
         self._code(function.__code__)
-        known, around = function.__globals__, self._in_library
+        around = self._in_library
         self._in_library = function.__code__.co_filename.startswith(_SITE)
-        self._contents(function, {name: known[name] for name in globals_read(function.__code__) if name in known})
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for read in reads_of(function.__code__):
+            if read.kind == "global":
+                if read.name in function.__globals__:
+                    self._read(function.__globals__[read.name], read, function)
+            elif read.kind == "import":
+                self._read(_imported(read, function), read, function)
+            elif read.name in cells:
+                content = _content_of(cells[read.name])
+                if isinstance(content, ModuleType | FunctionType | type):
+                    self._read(content, read, function)
+        self._contents(function)
         self._in_library = around
 
-    def _contents(self, function: FunctionType, values: Mapping[str, Any]) -> None:
-        """Digest the values that a function reads. For global functions, classes and modules, digest only the names."""
-        for name, value in values.items():
-            self._say("global", name)
-            if isinstance(value, FunctionType | type | ModuleType):
-                self._say(getattr(value, "__module__", ""), getattr(value, "__qualname__", value.__name__))
-            else:
-                self._digest_value(value)
+    def _read(self, value: Any, read: CodeRead, function: FunctionType) -> None:
+        """Digest the value that a function's code reads; `value` is the value of the first name of `read`."""
+        self._say(read.kind, read.name, read.attributes)
+        versioned = False
+        for name in read.attributes:
+            if any(value is each for each in _ENVIRONMENT):
+                break
+            if isinstance(value, ModuleType | type):
+                home = value.__module__ if isinstance(value, type) else value.__name__
+                if isinstance(value, type) and _is_users(home):
+                    break  # all data of the class are digested
+                versioned = not _is_users(home) and not _is_installed(home)
+                versioned |= home.partition(".")[0] in _VERSIONED
+            elif not (versioned or (isinstance(value, FunctionType) and name in vars(value))):
+                break  # the object is digested with its attributes
+            value = _attribute(value, name, versioned)
+        if any(value is each for each in _ENVIRONMENT):
+            self._environment(read, function)
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, ModuleType):
+            self._digest_value(value)
+        elif versioned and not _is_light(value):
+            self._say(type(value).__qualname__)
+        else:
+            self._named_or_value(value)
+
+    def _environment(self, read: CodeRead, function: FunctionType) -> None:
+        """Digest the environment variable that code reads. If its name is computed, digest all variables."""
+        kind, key = read.key or ("", "")
+        name = function.__globals__.get(key) if kind == "global" else key
+        if kind and isinstance(name, str):
+            self._say("environment", name, os.environ.get(name))
+        else:
+            self._say("environment", sorted(each for each in os.environ.items() if each[0] not in _OF_SHELLS))
+
+    def _contents(self, function: FunctionType) -> None:
+        """Digest the defaults of a function and the values in its closure."""
         self._digest_value(function.__defaults__)
         self._digest_value(function.__kwdefaults__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                content = cell.cell_contents
-            except ValueError:  # a name that the enclosing function has not yet bound
-                content = None
             self._say("closure", name)
-            self._digest_value(content)
+            content = _content_of(cell)
+            if isinstance(content, ModuleType | type) and not is_versioned(function.__code__.co_filename):
+                self._named_or_value(content)  # the code's reads tell what is read from it
+            else:
+                self._digest_value(content)
 
     def _object(self, value: Any) -> None:
         if type(value) is object:  # the object is a unique marker without content
@@ -503,12 +600,6 @@ class _DigestWriter:
         if not hasattr(value, "__dict__") and not _slots(type(value)):
             raise UnknownError(f"it contains a {type(value).__module__}.{type(value).__qualname__}")
         self._attributes(value)
-        for kind in type(value).__mro__:
-            if kind.__module__.split(".", 1)[0] in (*_VERSIONED, "builtins"):
-                continue
-            # Include constants in the class's body, because its methods may read them.
-            plain = {k: v for k, v in vars(kind).items() if isinstance(v, bool | int | float | str | tuple)}
-            self._say(kind.__qualname__, {k: repr(v) for k, v in sorted(plain.items()) if not k.startswith("__")})
 
     def _attributes(self, value: Any) -> None:
         for name, content in sorted(getattr(value, "__dict__", {}).items()):
@@ -525,6 +616,72 @@ class _DigestWriter:
             self._digest_value(getattr(value, name, None))
 
 
+def _is_users(module: str) -> bool:
+    """Return whether a module belongs to neither Python nor an installed package, so that a user may edit it."""
+    if module.partition(".")[0] in _VERSIONED:
+        return False
+    found = sys.modules.get(module)
+    places = [getattr(found, "__file__", None), *getattr(found, "__path__", ())]
+    file = next((str(place) for place in places if place is not None), None)
+    if file is None:  # a module of the interpreter, or of a notebook
+        return module.partition(".")[0] not in sys.stdlib_module_names
+    return not file.startswith(_SITE) and not is_versioned(file)
+
+
+def _content_of(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that the enclosing function has not yet bound
+        return None
+
+
+def _imported(read: CodeRead, function: FunctionType) -> Any:
+    """Return the module that a function's code imports, or None if it belongs to an installed package."""
+    try:
+        name = importlib.util.resolve_name(read.name, str(function.__globals__.get("__package__") or ""))
+        top = name.partition(".")[0]
+        if top not in sys.modules:
+            found = importlib.util.find_spec(top)
+            origin = next(iter([found.origin, *(found.submodule_search_locations or ())]), None) if found else _SITE
+            if origin is not None and origin.startswith(_SITE):
+                return None
+        elif _is_installed(top) and top not in _VERSIONED:
+            return None  # other programs decide whether its modules were imported before
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+    except Exception as error:  # the user's module may fail in any way
+        raise UnknownError(f"it imports {read.name}: {error}") from error
+
+
+def _attribute(value: Any, name: str, versioned: bool) -> Any:
+    """Return an attribute, for a class as it is stored. Do not run a user's or a library's code for the attribute."""
+    if isinstance(value, type):
+        return next((vars(base)[name] for base in value.__mro__ if name in vars(base)), _ABSENT)
+    if versioned:
+        try:
+            return getattr(value, name)
+        except Exception:  # noqa: BLE001  # an operator that is not built in, for example
+            return _ABSENT
+    return vars(value).get(name, _ABSENT)
+
+
+def _is_descriptor(value: Any) -> bool:
+    """Return whether a value is a property, a method or the like. Tracing visits the functions of a descriptor."""
+    kind = type(value)
+    return hasattr(kind, "__get__") and kind is not MethodType and not _is_users(kind.__module__)
+
+
+def _is_light(value: Any, depth: int = 3) -> bool:
+    """Return whether a value consists of a few numbers and texts."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | torch.dtype | torch.device):
+        return True
+    if not depth or not isinstance(value, list | tuple | set | frozenset | dict) or len(value) > 1000:
+        return False
+    items = [*value, *value.values()] if isinstance(value, dict) else value
+    return all(_is_light(item, depth - 1) for item in items)
+
+
 def _is_installed(name: str) -> bool:
     """Return whether a module, or an object in it, belongs to an installed library."""
     home = sys.modules.get(name.partition(".")[0])
@@ -539,12 +696,12 @@ def _slots(kind: type) -> list[str]:
 
 _READERS: tuple[tuple[Any, Callable[[_DigestWriter, Any], None]], ...] = (
     (torch.Tensor, _DigestWriter._tensor),
-    (enum.Enum, lambda reader, value: reader._say(value.name)),
+    (enum.Enum, _DigestWriter._enum),
     (_NAMED, lambda reader, value: reader._say("" if type(value).__module__ == "_thread" else str(value)[:500])),
     (ContextVar, _DigestWriter._variable),
     (weakref.ReferenceType, lambda reader, value: reader._digest_value(value())),
     (type, _DigestWriter._class),
-    (ModuleType, lambda reader, value: reader._say(value.__name__)),
+    (ModuleType, _DigestWriter._module),
     (FunctionType, _DigestWriter._function),
     (CodeType, _DigestWriter._code),
     (MethodType, lambda reader, value: reader._digest_all((value.__self__, value.__func__))),

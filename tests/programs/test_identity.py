@@ -1,0 +1,221 @@
+"""The digest of a program contains each value that its code reads, and no value that differs between processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.programs import identity
+from workbench.programs.code_reads import CodeRead, reads_of
+
+CONSTANTS = """
+import enum
+
+STEPS = {n}
+NAME = "STEPS"
+
+class K:
+    steps = {n}
+    class Inner:
+        steps = {n}
+
+class E(enum.Enum):
+    A = {n}
+
+class Settings:
+    def __init__(self):
+        self.steps = {n}
+
+settings = Settings()
+table = {{"steps": [{n}]}}
+"""
+
+PROGRAM = """
+import enum
+import os
+import sys
+import torch
+import identity_constants
+import identity_constants as constants
+from identity_constants import E, K, STEPS
+
+ROOT = identity_constants
+
+class Base:
+    inherited = [{n}]
+
+class Color(enum.Enum):
+    RED = {n}
+
+def helper():
+    return 1
+
+helper.steps = {n}
+
+def enclosing():
+    cell_module, cell_class = identity_constants, K
+    def read(self):
+        return {closure}
+    return read
+
+class Model(torch.nn.Module, Base):
+    numbers = [{n}]
+    table = dict(n={n})
+    tensor = torch.ones({n})
+    settings = constants.Settings()
+    color = Color.RED
+    held = K
+
+    class Nested:
+        steps = {n}
+
+    def __init__(self):
+        super().__init__()
+        self.module = identity_constants
+
+    def read(self):
+        {body}
+"""
+
+BODIES = {
+    "a module": "return identity_constants.STEPS",
+    "a name of a module": "return constants.table['steps'][0]",
+    "an object of a module": "return constants.settings.steps",
+    "a module by a global": "return ROOT.STEPS",
+    "a module by a variable": "c = constants; return c.STEPS",
+    "a module by getattr": "return getattr(constants, constants.NAME)",
+    "a module by an attribute": "return self.module.STEPS",
+    "a module as an argument": "return vars(constants)['STEPS']",
+    "an import": "import identity_constants as c; return c.STEPS",
+    "an import of a name": "from identity_constants import STEPS as s; return s",
+    "an import of a class": "from identity_constants import K as k; return k.steps",
+    "a class of a module": "return identity_constants.K.steps",
+    "a class in a class": "return K.Inner.steps",
+    "a class": "return K.steps",
+    "a class by getattr": "return getattr(K, 'steps')",
+    "an enum of a module": "return constants.E.A.value",
+    "an enum": "return E.A.value",
+    "an enum by name": "return E['A'].value",
+    "an enum of an attribute": "return self.color.value",
+    "an imported number": "return STEPS",
+    "a list of the class": "return self.numbers[0]",
+    "a dict of the class": "return type(self).table['n']",
+    "a tensor of the class": "return len(self.tensor)",
+    "an object of the class": "return self.settings.steps",
+    "a class of the class": "return self.held.steps",
+    "a nested class": "return self.Nested.steps",
+    "a list of a base class": "return self.inherited[0]",
+    "an attribute of a function": "return helper.steps",
+    "a nested function": "return (lambda: identity_constants.STEPS)()",
+    "a comprehension": "return [constants.STEPS for _ in range(2)]",
+}
+CLOSURES = {"a module in a closure": "cell_module.STEPS", "a class in a closure": "cell_class.steps"}
+
+
+@pytest.fixture
+def written(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+    """Return a function that imports `PROGRAM` and `CONSTANTS` with a number, always under the same names."""
+
+    def imported(n: int, body: str = "pass", closure: str = "1") -> ModuleType:
+        for name, source in (("identity_constants", CONSTANTS), ("identity_program", PROGRAM)):
+            module = ModuleType(name)
+            module.__file__ = str(tmp_path / f"{name}.py")
+            monkeypatch.setitem(sys.modules, name, module)
+            filled = source.format(n=n, body=body, closure=closure)
+            exec(compile(filled, module.__file__, "exec"), vars(module))
+        return module
+
+    return imported
+
+
+def digest_of(module: ModuleType) -> tuple[str, str]:
+    """Return what decides whether a capture is read: the program's key, and the digest of a function it calls."""
+    model = module.Model()
+    return identity.program_digest(model)[0], identity.digest_of(module.Model.read, module.enclosing())
+
+
+class TestTheDigestChangesWithWhatCodeReads:
+    @pytest.mark.parametrize("what", BODIES)
+    def test_in_a_method(self, what: str, written: Callable[..., ModuleType]) -> None:
+        first, same, other = (digest_of(written(n, BODIES[what])) for n in (3, 3, 4))
+        assert first == same
+        # Values of the class are part of the program's key, whatever a method reads.
+        assert first[1] != other[1] or ("self" in BODIES[what] and first[0] != other[0])
+
+    @pytest.mark.parametrize("what", CLOSURES)
+    def test_in_a_closure(self, what: str, written: Callable[..., ModuleType]) -> None:
+        first, same, other = (digest_of(written(n, closure=CLOSURES[what])) for n in (3, 3, 4))
+        assert first[1] == same[1] != other[1]
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "return os.environ['WB_TEST']",
+            "return os.environ.get('WB_TEST', 1)",
+            "return os.getenv('WB_TEST')",
+            "return 'WB_TEST' in os.environ",
+            "import os as o; return o.environ.get('WB_TEST')",
+            "from os import environ as e; return e['WB_TEST']",
+            "return [os.environ.get(name) for name in self.names]",
+            "return dict(os.environ)",
+        ],
+    )
+    def test_in_the_environment(
+        self, body: str, written: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = written(3, body)
+        before = digest_of(module)
+        monkeypatch.setenv("WB_TEST", "1")
+        assert digest_of(module) != before
+        monkeypatch.delenv("WB_TEST")
+        assert digest_of(module) == before
+
+    def test_in_settings_of_python_and_torch(
+        self, written: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = written(3, "return torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32, sys.argv")
+        before = digest_of(module)
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark)
+        changed = digest_of(module)
+        monkeypatch.setattr(sys, "argv", [*sys.argv, "--more"])
+        assert len({before, changed, digest_of(module)}) == 3
+        monkeypatch.undo()
+
+
+class TestTheDigestDoesNotChange:
+    def test_with_other_environment_variables(
+        self, written: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = written(3, "return os.environ.get('WB_TEST')")
+        before = digest_of(module)
+        monkeypatch.setenv("WB_OTHER", "1")
+        assert digest_of(module) == before
+
+    def test_with_a_value_that_the_code_does_not_read(self, written: Callable[..., ModuleType]) -> None:
+        module = written(3, "return constants.STEPS")
+        before = identity.digest_of(module.Model.read)
+        module.constants.table = {}
+        assert identity.digest_of(module.Model.read) == before
+
+
+def _imports(self: Any) -> Any:
+    import os.path
+    import xml.dom.minidom as dom
+    from os import environ as env
+
+    near = os.path
+    return near.sep, dom.Node, env["KEY"], len(self.name)
+
+
+def test_the_reads_of_code_follow_imports_and_variables() -> None:
+    assert set(reads_of(_imports.__code__)) == {
+        CodeRead("import", "os", ("path", "sep")),
+        CodeRead("import", "xml", ("dom", "minidom", "Node")),
+        CodeRead("import", "os", ("environ",), ("constant", "KEY")),
+        CodeRead("global", "len"),
+    }
