@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters as dynamo_counters
 
 import workbench
 from workbench.compiler.api import jit
@@ -48,6 +49,37 @@ def test_sharing_compiles_each_structure_once_and_gives_right_results() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     assert len(counted.compiled) == bench.plan.counts["compilations"] == bench.plan.census.unique < fusions
     assert moved.counts["compilations"] == bench.plan.counts["compilations"] - fusions
+
+
+def two_halves(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return (torch.tanh(x) * 2) @ w, (torch.tanh(y) * 2) @ w
+
+
+def test_fusions_whose_inputs_differ_in_strides_are_compiled_separately() -> None:
+    """torch.compile compiles again for other strides, so such fusions cannot share one compiled fusion."""
+    x, y, w = (torch.randn(64, 64) for _ in range(3))
+    for second, compilations in ((y, 1), (y.t(), 2)):
+        bench = workbench.open(two_halves, x, second, w, executor="torchcompile")
+        bench.choose({"sharing.identical": "shared"})
+        counted, before = Counting(), dynamo_counters["stats"]["unique_graphs"]
+        found = jit(bench.config, two_halves, observer=counted)(x, second, w)
+        torch.testing.assert_close(found, two_halves(x, second, w))
+        # Dynamo also captures the program itself.
+        assert dynamo_counters["stats"]["unique_graphs"] - before == compilations + 1
+        assert (len(counted.compiled), bench.plan.counts["compilations"]) == (compilations, compilations)
+        assert (bench.plan.census.count, bench.plan.census.unique) == (2, compilations)
+
+
+@pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser())
+def test_nvfuser_fusions_whose_inputs_differ_in_the_order_of_strides_are_compiled_separately() -> None:
+    x, y, w = (torch.randn(64, 128) for _ in range(3))
+    # nvFuser's definition depends on the order of the strides, and on which dimensions are contiguous.
+    for second, compilations in ((y[:, :64], 1), (y[:, 64:], 1), (y[:, ::2].t(), 2)):
+        bench = workbench.open(
+            two_halves, x[:, :64], second, w[:, :64].contiguous(), device="planned", executor="nvfuser"
+        )
+        bench.choose({"sharing.identical": "shared"})
+        assert (bench.plan.census.unique, bench.plan.counts["compilations"]) == (compilations, compilations)
 
 
 @pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser())

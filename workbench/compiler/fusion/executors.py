@@ -13,11 +13,13 @@ import copy
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import chain
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Protocol
+
+import torch
 
 from workbench.compiler.fusion.detached_outputs import find_isolated_detaches
 from workbench.compiler.fusion.fusion_passes import (
@@ -220,7 +222,7 @@ class ExecutorState:
     def finish(self, fused: TraceCtx) -> TraceCtx:
         """Store the number of fusions of `fused` that have to be compiled, and return `fused`."""
         fusions = [bsym for bsym in fused.bound_symbols if bsym.sym.is_fusion]
-        self.compilation.count = compilations(fusions, share=self.options.share)
+        self.compilation.count = compilations(sharing_keys(fusions), share=self.options.share)
         return fused
 
     def time_stage(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
@@ -260,7 +262,9 @@ class LazyRegion:
     def _run_first(self, *args: Any) -> Any:
         bsym, compilation = self.bsym, self.compilation
         assert bsym is not None
-        key = fusion_key(bsym) if compilation.options.share else self.name
+        # torch.compile compiles again for inputs with other strides.
+        strides = tuple([arg.stride() for arg in args if isinstance(arg, torch.Tensor)])
+        key = (fusion_key(bsym), strides) if compilation.options.share else self.name
         if compilation.options.share and key in compilation.shared:
             self.compiled = compilation.shared[key]
             return self.compiled(*args)
@@ -296,6 +300,8 @@ class FirstCall:
         self.defined_s = defined_s
         self.index = compilation.begun
         compilation.begun += 1
+        # `count` is too low if fusions of equal structure get inputs with different strides.
+        compilation.count = max(compilation.count, compilation.begun)
 
     def __enter__(self) -> FirstCall:
         if self.compilation.observer is not None:
@@ -318,10 +324,41 @@ class FirstCall:
         observer.fusion_end(self.name, self.index, count, seconds, parts, self.times.was_cached())
 
 
-def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
-    """Return the number of fusions that have to be compiled. If `share` is True, identical fusions count once."""
-    bsyms = list(fusions)
-    return len({fusion_key(bsym) for bsym in bsyms}) if share else len(bsyms)
+def sharing_keys(
+    fusions: Iterable[BoundSymbol], strides: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> list[Hashable]:
+    """Return a key for each fusion. Fusions with equal keys can share one compiled fusion.
+
+    Parameters
+    ----------
+    fusions : iterable of BoundSymbol
+    strides : mapping of str to tuple of int
+        Strides of tensors, by name. Tensors that are missing here count as tensors with equal strides.
+    """
+    return [(fusion_key(bsym), *_layouts(bsym, strides)) for bsym in fusions]
+
+
+def _layouts(fusion: BoundSymbol, strides: Mapping[str, tuple[int, ...]]) -> Iterator[Hashable]:
+    """Yield what the compiler of a fusion reads of the strides of each input."""
+    # torch.compile compiles again for other strides, nvFuser only for another order or another contiguity.
+    by_contiguity = isinstance(fusion.sym.executor, MemoizedPasses)
+    for proxy in fusion.flat_proxy_args:
+        found = strides.get(proxy.name)
+        yield found if found is None or not by_contiguity else _contiguity(tuple(proxy.shape), found)
+
+
+@lru_cache(4096)
+def _contiguity(shape: tuple[int, ...], strides: tuple[int, ...]) -> Hashable:
+    found: Hashable = nvfuser_module().compute_contiguity(shape, strides)
+    return found
+
+
+def compilations(keys: Sequence[Hashable], *, share: bool) -> int:
+    """Return the number of fusions that have to be compiled, from their keys; see `sharing_keys`.
+
+    If `share` is True, identical fusions count once.
+    """
+    return len({*keys}) if share else len(keys)
 
 
 class RegionExecutor(TorchCompileExecutor):

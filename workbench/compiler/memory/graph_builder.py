@@ -646,6 +646,16 @@ def read_execution(
 
     `new_names` maps the names of statements to the names that they get in the graph.
     """
+    return read_execution_and_strides(forward, backward, context, new_names)[0]
+
+
+def read_execution_and_strides(
+    forward: TraceCtx,
+    backward: TraceCtx | None,
+    context: LeverContext,
+    new_names: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Graph, Mapping[str, tuple[int, ...]]]:
+    """Return the graph, as `read_execution`, and the strides of each tensor proxy of the traces, by its name."""
     segments = context.cache.segments
     segments.begin()
     first = trace_facts(forward, cache=context.cache, arguments=context.arguments, segments=segments.cut(forward))
@@ -695,7 +705,7 @@ def read_execution(
             **_accumulation_columns(builder, known),
         )
     graph = _add_unread(builder.build("execution", found, context.origins, ends), context.unread)
-    return dataclasses.replace(graph, layer_differences=context.layer_differences)
+    return dataclasses.replace(graph, layer_differences=context.layer_differences), found.strides
 
 
 def _add_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,11 +20,12 @@ from workbench.analysis.graphs.fusion_census import Census, census
 from workbench.analysis.memory.liveness import Prediction, timeline
 from workbench.compiler.fusion.executors import (
     compilations,
+    sharing_keys,
 )
 from workbench.compiler.fusion.fusion_passes import Regions, fusion_names, with_numbers
 from workbench.compiler.interop import devices
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
-from workbench.compiler.memory.graph_builder import read_execution
+from workbench.compiler.memory.graph_builder import read_execution_and_strides
 from workbench.compiler.pipeline import plan_corrections
 from workbench.compiler.pipeline.compilation import Executed, Hooks, execution_traces, find_sites
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
@@ -32,7 +33,6 @@ from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.pipeline.value_check import lost_in_tracing
 from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched_choices
 from workbench.compiler.trace import copy_sets
-from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.segments import Segment, segments_of
 from workbench.compiler.trace.validate import inequality_message, validate
@@ -206,15 +206,16 @@ def replan(
         validate(forward, backward)
         hooks.mark("after split")
         numbers = hooks.control.numbers
-        graph = read_execution(forward, backward, context, fusion_names(numbers))
+        graph, strides = read_execution_and_strides(forward, backward, context, fusion_names(numbers))
         outcome = dataclasses.replace(hooks.outcome, execution=graph)
         hooks.mark("read")
         sites = find_sites(choices, context, outcome)
         hooks.mark("sites")
     line = timeline(graph)
     ran = _counted(_segments(forward, backward))
-    counted = _census(graph, _fusions(ran))
-    counts = _counts(ran, graph, outcome, captured.executor, captured.program.device)
+    keys = sharing_keys(_fusions(ran), strides)
+    counted = _census(graph, _fusions(ran), keys)
+    counts = _counts(ran, keys, graph, outcome, captured.executor, captured.program.device)
     hooks.mark("predict")
     planned = Plan(
         program=captured.program.name,
@@ -292,17 +293,18 @@ def plan_of_edited_split(
     forward, backward = split
     validate(forward, backward)
     edited = time.perf_counter()
-    graph = read_execution(forward, backward, context)
+    graph, strides = read_execution_and_strides(forward, backward, context)
     outcome = dataclasses.replace(outcome, execution=graph)
     sites = find_sites(choices, context, outcome)
     read = time.perf_counter()
     line, ran = timeline(graph), _counted(_segments(forward, backward))
+    keys = sharing_keys(_fusions(ran), strides)
     return dataclasses.replace(
         plan,
         graph=graph,
         timeline=line,
-        census=_census(graph, _fusions(ran)),
-        counts=_counts(ran, graph, outcome, plan.executor, plan.device),
+        census=_census(graph, _fusions(ran), keys),
+        counts=_counts(ran, keys, graph, outcome, plan.executor, plan.device),
         sites=sites,
         unmatched=unmatched_choices(choices, sites),
         split=SplitTraces(lambda: split),
@@ -343,10 +345,9 @@ def _counted(segments: Iterable[Segment]) -> list[_Counted]:
     return [segment.get_or_make("counts", partial(_count, segment)) for segment in segments]
 
 
-def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
-    """Return the census of `fusions`, which must be in the order of the graph's rows."""
+def _census(graph: Graph, fusions: Sequence[BoundSymbol], keys: Sequence[Hashable]) -> Census:
+    """Return the census of `fusions`, which must be in the order of the graph's rows. `keys` are their keys."""
     side = graph.statements.side[graph.statements.kind == Kind.FUSION]
-    keys = [fusion_key(fusion) for fusion in fusions]
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
 
 
@@ -355,12 +356,16 @@ def _fusions(counted: Iterable[_Counted]) -> list[BoundSymbol]:
 
 
 def _counts(
-    counted: Sequence[_Counted], graph: Graph, outcome: LeverOutcome, executor: str, device: str
+    counted: Sequence[_Counted],
+    keys: Sequence[Hashable],
+    graph: Graph,
+    outcome: LeverOutcome,
+    executor: str,
+    device: str,
 ) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
-    fusions, options = _fusions(counted), outcome.options
-    sets = 0
+    options, sets = outcome.options, 0
     writing = [bsym for each in counted if each.copies for bsym in each.fusions]
     for fusion in writing if executor_named(executor).copies == "sets" else ():
         facts = copy_sets.copy_facts(fusion)
@@ -368,7 +373,7 @@ def _counts(
         sets += len(facts) - len(copy_sets.copies_without_set(fusion, policies))
     packs = sum(each.packs for each in counted)
     return {
-        "compilations": compilations(fusions, share=options.share),
+        "compilations": compilations(keys, share=options.share),
         "offloaded_bytes": moved,
         "offload_us": round(2e6 * moved / devices.copy_bandwidth(device)) if moved else 0,
         "copies": sum(each.copies for each in counted),

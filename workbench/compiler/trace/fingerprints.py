@@ -83,7 +83,9 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
 
 
 def fusion_key(bsym: Any) -> str:
-    """Return the digest of a fusion's structure. Fusions with equal digests can share one compiled fusion.
+    """Return the digest of a fusion's structure.
+
+    Fusions with equal digests can share one compiled fusion if the strides of their inputs do not require others.
 
     The digest includes the executor, the shape, data type and device of each value, the id of each symbol, the type and
     value of each constant (floats exactly), and the inputs and outputs in order. Numbers replace the names of values,
