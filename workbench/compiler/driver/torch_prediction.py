@@ -32,7 +32,6 @@ from workbench.plain_torch.compiled import Partition, find
 from workbench.plain_torch.operators import Key, Operators
 from workbench.programs import modes
 from workbench.programs.tensors import find_tensors
-from workbench.summary import human_bytes
 from workbench.util.planning_lock import one_at_a_time
 
 
@@ -61,7 +60,7 @@ class TorchPrediction:
     unapplied: tuple[str, ...]
 
     def __str__(self) -> str:
-        figures = f"peak {human_bytes(self.peak_bytes)}, saved {human_bytes(self.saved_bytes)}"
+        figures = f"peak {self.peak_bytes:,} bytes, saved {self.saved_bytes:,} bytes"
         lines = [f"torch.compile, predicted: {figures} in {len(self.saved)} tensors"]
         return "\n".join([*lines, *(f"not applied: {message}" for message in self.unapplied)])
 
