@@ -169,6 +169,30 @@ def test_a_ranked_choice_is_sorted_filtered_shown_and_chosen(mount):
     ]
 
 
+def test_after_a_click_a_row_is_previewed_only_when_the_pointer_moves(mount):
+    row = {"lever": "saved", "source": "m.py:3", "count": 1, "option": "recompute", "state": "exact", "why": ""}
+    row |= {"saved_bytes": -8, "step_s": 0.0}
+    first, second = (
+        row | {"id": id, "choices": {id: "recompute"}, "label": id, "peak_bytes": peak}
+        for id, peak in (("saved:a", -64), ("saved:b", -32))
+    )
+    page = mount("ranking_tab", {"rows": [first, second], "left": 0, "machine": "H100"})
+    previewed = "window.previews.map(({ choices }) => choices ?? null)"
+    page.get_by_role("button", name="Choose recompute for saved:a").hover()
+    page.wait_for_function(f"{previewed}.length === 1")
+    page.mouse.down()
+    page.mouse.up()
+    # The row that was chosen leaves the table, so the pointer is over the next row, at which the user did not point.
+    page.evaluate("row => model.set('content', { rows: [row], left: 0, machine: 'H100' })", second)
+    page.wait_for_function(f"{previewed}.length === 2")
+    page.wait_for_timeout(400)
+    assert page.evaluate(previewed) == [{"saved:a": "recompute"}, None]
+    at = page.get_by_role("button", name="Choose recompute for saved:b").bounding_box()
+    page.mouse.move(at["x"] + 5, at["y"] + 5)
+    page.wait_for_function(f"{previewed}.length === 3")
+    assert page.evaluate(previewed)[2] == {"saved:b": "recompute"}
+
+
 def test_the_rows_to_which_a_ranking_is_scrolled_are_requested(mount):
     row = {"lever": "saved", "source": "m.py:3", "count": 1, "option": "recompute", "state": "estimated", "why": ""}
     row |= {"peak_bytes": 0, "saved_bytes": 0, "step_s": 0.0}

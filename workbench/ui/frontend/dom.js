@@ -122,7 +122,7 @@ export function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ e
   const show = (/** @type {any} */ target) => { if (still) return; const found = at(target) ?? at(el.contains(document.activeElement) ? document.activeElement : null); ask(found ? JSON.parse(found) : null); };
   el.addEventListener("pointerover", (event) => show(event.target));
   el.addEventListener("pointerleave", () => { still = false; show(null); });
-  el.addEventListener("click", () => { ask(null); still = true; });
+  el.addEventListener("click", () => { ask(null); still = true; }, true); // some buttons keep their clicks from the row around them
   el.addEventListener("pointermove", (event) => { if (still && (event.movementX || event.movementY)) { still = false; show(event.target); } });
   el.addEventListener("focusin", (event) => show(event.target));
   el.addEventListener("focusout", (event) => { if (!el.contains(/** @type {any} */ (event.relatedTarget))) ask(null); });
