@@ -34,9 +34,9 @@ class Block(torch.nn.Module):
 
 
 class Blocks(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
         super().__init__()
-        self.blocks, self.head = torch.nn.ModuleList(Block() for _ in range(4)), torch.nn.Linear(32, 8)
+        self.blocks, self.head = torch.nn.ModuleList(Block() for _ in range(count)), torch.nn.Linear(32, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
@@ -45,9 +45,9 @@ class Blocks(torch.nn.Module):
         return loss
 
 
-def made() -> tuple[Blocks, torch.Tensor]:
+def made(blocks: int = 4) -> tuple[Blocks, torch.Tensor]:
     torch.manual_seed(0)
-    return Blocks(), torch.randn(256, 32)
+    return Blocks(blocks), torch.randn(256, 32)
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +97,7 @@ def test_choices_of_the_bench_are_part_of_the_fit(tmp_path: Path) -> None:
     assert fit.export(file).read_text() == text
 
 
-def test_a_limit_that_is_too_low_names_the_least_peak(bench: wb.Workbench) -> None:
-    with pytest.raises(PlanError, match="or less; the lowest peak found is"):
-        bench.torch_fit(1000, machine=H100)
-    with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero"):
-        bench.torch_fit("much")
-
-
-def test_the_error_names_the_largest_tensors_at_the_peak() -> None:
+def test_a_limit_that_is_too_low_names_the_least_peak_and_its_largest_tensors() -> None:
     torch.manual_seed(0)
     head, x = torch.nn.Linear(16, 4096), torch.randn(64, 16)
 
@@ -112,9 +105,10 @@ def test_the_error_names_the_largest_tensors_at_the_peak() -> None:
         return F.cross_entropy(head(x), torch.zeros(64, dtype=torch.long))
 
     opened = wb.open(loss_of, x, device="cpu")
-    with pytest.raises(
-        PlanError, match=r"largest tensors at this peak are [12] x float32 \[64, 4096\] \(1\.00 MiB each\)"
-    ):
+    with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero"):
+        opened.torch_fit("much")
+    tensors = r"largest tensors at this peak are [12] x float32 \[64, 4096\] \(1\.00 MiB each\)"
+    with pytest.raises(PlanError, match=rf"or less; the lowest peak found is .*{tensors}"):
         opened.torch_fit("10%", machine=H100)
 
 
@@ -134,7 +128,7 @@ def small() -> wb.Workbench:
 
 
 def test_a_fit_can_be_interrupted_and_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x = made()
+    model, x = made(blocks=2)
     bench = wb.open(model, x, device="cpu")
 
     def lines_until(last: str) -> list[str]:
@@ -215,13 +209,15 @@ def test_other_planning_does_not_wait_for_the_end_of_a_fit() -> None:
 
 
 def test_a_program_with_a_constant_of_numpy_is_fitted() -> None:
-    model, x = made()
+    head, x = torch.nn.Linear(16, 64), torch.randn(256, 16)
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
-        loss: torch.Tensor = model(x / np.sqrt(8.0))
+        loss: torch.Tensor = F.gelu(head(x / np.sqrt(8.0))).square().mean()
         return loss
 
-    assert wb.open(scaled, x, device="cpu").torch_fit("80%").peak_bytes > 0
+    # The fit has predicted its sets, although none lowers the peak of so small a program.
+    with pytest.raises(PlanError, match="the lowest peak found is"):
+        wb.open(scaled, x, device="cpu").torch_fit("80%")
 
 
 def test_a_program_of_several_graphs_is_refused() -> None:

@@ -51,6 +51,7 @@ def test_a_run_measures_the_predicted_peak_and_is_compared_with_torch_compile_an
     assert "by plain torch.compile" in repr(bench)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_choice_that_finds_no_operator_is_a_warning_of_the_run(bench: wb.Workbench, tmp_path: Path) -> None:
     folder = request.prepare(
