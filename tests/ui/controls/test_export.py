@@ -213,23 +213,21 @@ def test_the_box_has_the_figures_of_torch_compile_and_a_run_adds_the_measured_on
     assert "measured" not in kinds
 
 
-@pytest.mark.slow
 def test_a_fit_that_is_asked_for_twice_at_once_does_not_fail(app, bench, monkeypatch):
-    at_once, most, fit = [], [], bench.torch_fit
+    at_once, most = [], []
 
     def slow(peak: str, **more: object) -> object:
         at_once.append(peak)
         most.append(len(at_once))
         time.sleep(0.3)
-        try:
-            return fit(peak, **more)
-        finally:
-            at_once.pop()
+        at_once.pop()
+        raise PlanError("no choices were found")
 
     monkeypatch.setattr(bench, "torch_fit", slow)
     for asked in ("first", "second", "third"):
         app._on_message({"type": "export_preview", "path": "n.py", "target": "torch", "peak": "99%", "asked": asked})
     until(lambda: app.controls.exported.get("asked") == "third")
+    assert app.controls.exported["refused"] == "no choices were found"
     assert max(most) == 1
     assert len(most) < 3, "a request that nobody waits for was answered"
 
