@@ -596,6 +596,22 @@ def test_a_config_with_missing_or_wrong_parts_is_refused() -> None:
         workbench.Config(program="p", executor="torch", device="cpu", capture="parts", parts={"one": "torch:1"})
 
 
+def equal_branches(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return torch.sin(torch.exp(x @ weight))
+    return torch.sin(torch.exp(x @ weight))
+
+
+def test_equal_graphs_of_two_branches_have_different_keys_whichever_runs_first() -> None:
+    weight = torch.randn(4, 4, requires_grad=True)
+    above, below = (
+        workbench.open(equal_branches, x, weight, executor="torch", capture="parts").config.parts
+        for x in (torch.ones(4, 4), -torch.ones(4, 4))
+    )
+    assert above["part1"] == below["part1"]
+    assert above["part2"] != below["part2"]
+
+
 class Checkpointed(nn.Module):
     def __init__(self, reentrant: bool = False) -> None:
         super().__init__()

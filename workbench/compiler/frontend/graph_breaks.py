@@ -60,6 +60,7 @@ from workbench.compiler.trace.changing_numbers import (
     find_unknown_numbers,
     is_changing_number,
 )
+from workbench.compiler.trace.equal_statements import equal_statements_before
 from workbench.compiler.trace.source_frames import place_of
 from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError
@@ -196,8 +197,13 @@ class GraphSplitter:
         nodes = [node for node in graph.graph.nodes if node.op in OPERATORS and not is_changing_number(node)]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
-        # Equal graphs at different lines of the program need different keys. Number them in order of appearance.
-        place = "\n".join(f"{frame.file}:{frame.line}" for _, frame in places)
+        # Equal graphs at different lines of the program need different keys. Number lines with equal code in the order
+        # of the source, so that a branch has its key whichever branch runs first. Number all others as they appear.
+        lines = dict.fromkeys((frame.file, frame.line) for _, frame in places)
+        numbers = [equal_statements_before(file, line) for file, line in lines]
+        if any(numbers):
+            told = f"{' '.join(map(str, numbers))}\n{told}"
+        place = "\n".join(f"{file}:{line}" for file, line in lines)
         seen = self._seen.setdefault(told, [])
         if place not in seen:
             seen.append(place)
