@@ -15,6 +15,7 @@ from tests.models import (
     languages,
     pictures_with_text,
     popular,
+    scripts,
     sound,
     steps,
     structures,
@@ -393,9 +394,9 @@ _BY_HAND: Kind = {"litgpt": _litgpt, "nanogpt": _nanogpt, "pytorch_encoder": _en
 KINDS: dict[str, Kind] = {
     "text": {**_TEXT, **_ENCODERS, **_BY_HAND, **languages.TEXT, **popular.TEXT},
     "hybrid": {**_HYBRID, **languages.HYBRID},
-    "mixture of experts": {**_EXPERTS, **languages.EXPERTS},
+    "mixture of experts": {**_EXPERTS, **languages.EXPERTS, **scripts.EXPERTS},
     "adapters, quantized": {"lora": _lora, **languages.ADAPTERS, **uncommon.ADAPTERS},
-    "images": {**_IMAGES, **popular.IMAGES, **uncommon.IMAGES},
+    "images": {**_IMAGES, **popular.IMAGES, **uncommon.IMAGES, **scripts.IMAGES},
     "vision and language": {"clip": _clip, **pictures_with_text.VISION_LANGUAGE},
     "detection": {**detection.DETECTION, **popular.DETECTION},
     "segmentation": {"segformer": _segmenter, **detection.SEGMENTATION, **popular.SEGMENTATION},
@@ -403,13 +404,13 @@ KINDS: dict[str, Kind] = {
     "diffusion, flows": {**generation.DIFFUSION, **uncommon.FLOWS},
     "video": generation.VIDEO,
     "time series": structures.SERIES,
-    "graphs, points, tables": {**structures.GRAPHS, **structures.TABLES, **uncommon.GRAPHS},
+    "graphs, points, tables": {**structures.GRAPHS, **structures.TABLES, **uncommon.GRAPHS, **scripts.TABLES},
     "recurrent": {"pytorch_lstm": _lstm, **structures.RECURRENT, **popular.RECURRENT, **uncommon.RECURRENT},
     "physics": steps.PHYSICS,
     "contrastive": {**steps.CONTRASTIVE, **uncommon.CONTRASTIVE},
     "adversaries": {**steps.ADVERSARIES, **popular.ADVERSARIES},
     "reinforcement": {**steps.REINFORCEMENT, **popular.REINFORCEMENT},
-    "whole steps": {**steps.STEPS, **popular.STEPS},
+    "whole steps": {**steps.STEPS, **popular.STEPS, **scripts.STEPS},
 }
 """For each kind of model, the builders by the models' names."""
 MODELS: dict[str, Builder] = {name: build for kind in KINDS.values() for name, build in kind.items()}
