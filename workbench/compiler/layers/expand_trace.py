@@ -7,6 +7,9 @@ the two statements read must be the same. If the two layers pass this comparison
 statements, too. This module adds these statements with the names that Thunder would make. Thunder numbers names in the
 order in which it makes them. Therefore the numbers of corresponding names in two neighboring layers differ by the count
 of numbers that a layer uses.
+
+If ranks share the program, Thunder gathers its arguments. The gathers, and the statements that scatter gradients, are
+in the order of the arguments, and so are their names. This order may differ from the order of the layers.
 """
 
 from __future__ import annotations
