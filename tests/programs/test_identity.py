@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -127,7 +129,7 @@ def written(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mod
             module.__file__ = str(tmp_path / f"{name}.py")
             monkeypatch.setitem(sys.modules, name, module)
             filled = source.format(n=n, body=body, closure=closure)
-            exec(compile(filled, module.__file__, "exec"), vars(module))
+            exec(compile(filled, module.__file__, "exec", dont_inherit=True), vars(module))
         return module
 
     return imported
@@ -187,7 +189,38 @@ class TestTheDigestChangesWithWhatCodeReads:
         monkeypatch.undo()
 
 
+IN_ANOTHER_PROCESS = """
+import sys
+from types import ModuleType
+from workbench.programs import identity
+for name, source, file in {sources}:
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = file
+    exec(compile(source, file, "exec"), vars(module))
+print(identity.program_digest(module.Model())[0], identity.digest_of(module.Model.read, module.enclosing()))
+"""
+
+
 class TestTheDigestDoesNotChange:
+    @pytest.mark.slow
+    def test_in_another_process(self, written: Callable[..., ModuleType]) -> None:
+        """All reads are in one function, because a process takes a second to start."""
+        body = "\n        ".join(f"if self: {each}" for each in BODIES.values() if ";" not in each)
+        module = written(3, body)
+        sources = [
+            (name, source.format(n=3, body=body, closure="1"), sys.modules[name].__file__)
+            for name, source in (("identity_constants", CONSTANTS), ("identity_program", PROGRAM))
+        ]
+        seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+        done = subprocess.run(
+            [sys.executable, "-c", IN_ANOTHER_PROCESS.format(sources=sources)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert tuple(done.stdout.split()) == digest_of(module)
+
     def test_with_other_environment_variables(
         self, written: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
     ) -> None:

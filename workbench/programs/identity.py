@@ -481,8 +481,9 @@ class _DigestWriter:
                 self._say(base.__qualname__, dict(sorted(plain.items())))
                 continue
             self._say(base.__qualname__)
-            members = base.__members__ if issubclass(base, enum.Enum) else {}
-            for name, value in sorted({**names, **members}.items()):
+            if issubclass(base, enum.Enum):  # its private names are Python's own
+                names = {k: v for k, v in names.items() if not k.startswith("_")} | dict(base.__members__)
+            for name, value in sorted(names.items()):
                 if isinstance(value, staticmethod | FunctionType):
                     self._say("attribute", name, getattr(value, "__qualname__", ""))
                 elif not _is_descriptor(value) and name != "_abc_impl":
