@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import LinearConstraint
+from torch import nn
 
 import workbench
 from tests.trial_counts import beyond
@@ -285,7 +286,7 @@ def test_why_gives_the_gain_of_each_choice(tall: Workbench) -> None:
         assert step.effect_in_words.startswith(f"{step.option} {step.id.removeprefix('saved:')}, step ")
         assert repr(found).count(str(step)) == 1
     assert repr(found).startswith(f"Peak {human_bytes(found.before_peak_bytes)} → {human_bytes(found.peak_bytes)} (")
-    assert "), optimal within 0." in found.lines[1]
+    assert "), step time optimal for this peak within 0." in found.lines[1]
     # Only one price of a lower peak is named.
     assert "each further KiB" not in found.lines[1]
     assert "; each further KiB below this peak costs" in dataclasses.replace(found, tighter=None).lines[1]
@@ -865,3 +866,29 @@ def test_the_command_refuses_a_program_without_a_backward(
     assert status == 1
     assert "has no backward, so there is nothing to save or recompute" in " ".join(out.split())
     assert out.count("thunder-workbench:") == 1
+
+
+def test_no_fit_is_below_the_least_peak_that_another_fit_found() -> None:
+    class Chain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(24, 24), nn.Linear(24, 24)
+            self.weight = nn.Parameter(torch.randn(24))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            left, right = self.second(self.first(torch.exp(-x * x)) * self.weight).chunk(2, -1)
+            y = torch.cat([torch.tanh(left), right * left], -1)
+            y = nn.functional.silu(torch.exp(-y * y))
+            y = y - y.mean(-1, keepdim=True)
+            return y.reshape(-1, 24).sin().reshape(x.shape)
+
+    model, x = Chain(), torch.randn(4, 6, 24)
+    with pytest.raises(PlanError, match="least peak found is") as refused:
+        workbench.open(model, x, executor="torch").fit(peak_bytes=20_000, using=["recompute"])
+    least_bytes = int(re.search(r"\((\d+) bytes\)", str(refused.value))[1])  # type: ignore[index]
+    assert (
+        workbench.open(model, x, executor="torch").fit(peak_bytes=least_bytes, using=["recompute"]).peak_bytes
+        == least_bytes
+    )
+    with pytest.raises(PlanError, match="least peak found is"):
+        workbench.open(model, x, executor="torch").fit(peak_bytes=least_bytes - 1, using=["recompute"])

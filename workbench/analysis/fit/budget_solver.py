@@ -45,7 +45,11 @@ For a larger product, or if evaluations need plans, an upper bound of these byte
 _BISECTIONS = 8
 """Maximum number of limits with which the search for the least peak tries to lower the peak further."""
 _PEAK_GAP = 0.01
-"""The search for the least peak ends if the peak exceeds its lower bound by at most this share of the stock peak."""
+"""The bisection ends if the peak exceeds its lower bound by at most this share of the stock peak."""
+_FEW_CHOICES = 64
+"""Up to this number of choices, the search for the least peak ends only if a search for one byte less finds nothing."""
+_LAST_TRIES = 8
+"""Maximum number of these last searches."""
 
 
 class Chooser:
@@ -273,6 +277,13 @@ class Chooser:
                 low = limit_bytes
             else:
                 known = self.evaluations.lowest().peak_bytes
+        if len(self.choices) > _FEW_CHOICES:
+            return
+        for _ in range(_LAST_TRIES):
+            self._rounding.close_gap(known - 1, gap=np.inf)
+            if self.fastest_known(known - 1) is None:
+                break
+            known = self.evaluations.lowest().peak_bytes
 
     def _bytes_freed(self, position: int) -> NDArray[np.float64]:
         """Return the bytes that each choice frees at a position if it is the only choice, or an upper bound of them."""

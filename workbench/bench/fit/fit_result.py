@@ -21,10 +21,13 @@ _OWN = ("why", "bound", *_STEPS)
 def gap_text(gap: float, other_choices: Mapping[str, str]) -> str:
     """Describe the gap between a step time and its lower bound as a percentage, rounded up.
 
+    The bound holds for all plans with at most this peak, also if the fit limited the step time. The gap does not say
+    how far the peak is from the least possible peak.
+
     If `other_choices` is not empty, the text adds that the bound holds only for this order and these cuts.
     """
     among = " for this order and these cuts" if other_choices else ""
-    return f"optimal within {max(1, math.ceil(1e3 * gap)) / 10:.1f} %{among}"
+    return f"step time optimal for this peak within {max(1, math.ceil(1e3 * gap)) / 10:.1f} %{among}"
 
 
 def moves_text(other_choices: Mapping[str, str]) -> str:
