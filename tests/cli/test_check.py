@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,7 @@ def test_a_file_that_lacks_a_figure_is_not_a_baseline(tmp_path: Path, lacks: str
     ("held", "line"),
     [
         (
-            CheckedFigure(PEAK, 500, 505, Growth("1%", share=0.01)),
+            CheckedFigure(PEAK, 500, 505, Growth("1%", share=Fraction(1, 100))),
             "ok    peak memory                505 B, was 500 B: +5 B (+1.00%)",
         ),
         (
@@ -167,6 +168,10 @@ def test_a_figure_is_shown_in_one_line(held: CheckedFigure, line: str) -> None:
 
 def test_growth_is_a_share_or_an_amount() -> None:
     assert Growth.parse("1%", PEAK).limit(1000) == 1010
+    # As floats, the shares of these are 28.999… and 56.999….
+    assert Growth.parse("29%", PEAK).limit(100) == 129
+    assert Growth.parse("57%", PEAK).limit(100) == 157
+    assert Growth.parse("0.5%", PEAK).limit(999) == 1003
     assert Growth.parse("1.5 MiB", SAVED).limit(0) == 3 << 19
     assert Growth.parse("2", FUSIONS).limit(3) == 5
     with pytest.raises(ConfigError, match="unique fusions cannot be allowed to grow by '2MiB'; legal: 1% or a number"):

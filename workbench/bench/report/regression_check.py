@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,12 +82,12 @@ class Growth:
     ----------
     text : str
         The user's text: ``1%``, ``16MiB``, ``2``.
-    share, amount : float, int
+    share, amount : Fraction, int
         Growth as a share of the baseline, or as an amount in the figure's unit. At least one of the two is 0.
     """
 
     text: str
-    share: float = 0.0
+    share: Fraction = Fraction(0)
     amount: int = 0
 
     @classmethod
@@ -104,8 +105,8 @@ class Growth:
             legal = "1%, 16MiB or a number of bytes" if figure.in_bytes else "1% or a number"
             raise ConfigError(f"{figure.title} cannot be allowed to grow by {short_repr(text)}; legal: {legal}")
         if unit == "%":
-            return cls(text.strip(), share=float(found[1]) / 100)
-        return cls(text.strip(), amount=math.floor(float(found[1]) * _SUFFIXES[unit]))
+            return cls(text.strip(), share=Fraction(found[1]) / 100)
+        return cls(text.strip(), amount=math.floor(Fraction(found[1]) * _SUFFIXES[unit]))
 
     def limit(self, baseline: int) -> int:
         """Return the largest allowed value for a figure whose baseline value is `baseline`."""
