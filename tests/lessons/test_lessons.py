@@ -175,6 +175,8 @@ WRONG = {
         "e1": [
             ("0.5", "At 0.5 the second fusion reads s"),
             ("0.2", "still does"),
+            ("0.495", "a whole number of hundredths"),
+            ("'0.4999'", "a whole number of hundredths"),
             ("2", "any number from 0 to 1"),
             ("None", "a weight is a number"),
         ],

@@ -126,7 +126,9 @@ def tipping_point(bench: Workbench) -> Exercise:
         if not isinstance(weight, int | float | str):
             raise LessonError(f"a weight is a number, such as 0.25; given {short_repr(weight)}")
         here = bench.plan_under({"remat.weight": str(weight)})
-        above = min(1.0, round(float(weight) + 0.01, 2))
+        if (exact := float(weight)) != round(exact, 2):
+            raise LessonError(f"give the weight as a whole number of hundredths, such as 0.25; given {weight}")
+        above = min(1.0, round(exact + 0.01, 2))
         return _variables_read(here), _variables_read(bench.plan_under({"remat.weight": str(above)}))
 
     return Exercise(
