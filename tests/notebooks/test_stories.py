@@ -96,6 +96,7 @@ def test_gathers_and_waits_hold_their_claims(tmp_path: Path) -> None:
         stalls = story.value("[o.simulation.stall_s[0] for o in simulated['H100'].values()]")
         assert stalls[1] == pytest.approx(stalls[0], rel=0.02), "moving only the waits must not shorten the stall"
         assert stalls[2] < 0.3 * stalls[0]
+        assert story.value("[forward_ms, backward_ms]") == pytest.approx([2.3, 1.7], abs=0.1)
         exposed = story.value("[o.simulation.exposed_communication_s for o in simulated['PCIe box'].values()]")
         assert exposed[3] < exposed[2] < exposed[0]
         assert story.value("found.over_bound") < 0.1
@@ -110,6 +111,10 @@ def test_launch_bound_code_holds_its_claims(tmp_path: Path) -> None:
     with told("4_launch_bound", tmp_path) as story:
         quick, slow = (story.value(f"simulated['chunked', {launch_us}]") for launch_us in (5, 100))
         assert quick["kernels"] == slow["kernels"] == 17
+        # The texts say the time of each statement, and the figures agree.
+        adam = [(story.value(name), 5e-3) for name in ("stock", "fused")]
+        for found, statement_ms in ((quick, 5e-3), (slow, 0.1), *adam):
+            assert found["host ms"] == pytest.approx(found["statements"] * statement_ms)
         assert quick["host ms"] < quick["device ms"] == slow["device ms"] < slow["host ms"]
         assert story.value("list(ranking.names)") == ["whole", "chunked"]
         assert story.value("list(ranking.unsynced)") == ["chunked", "whole"]
