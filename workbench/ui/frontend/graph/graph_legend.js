@@ -58,7 +58,7 @@ export function keysOf(scene) {
 
 const LEAST = 200; // pixels: the least width and height of an inspector that the legend may cover
 
-/** Open or close the legend of a view. It covers the inspector, and the graph only where no inspector is in sight. `bars` says whether the program has collectives. */
+/** Open or close the legend of a view. It covers the inspector, and the graph only where no inspector is beside it. `bars` says whether the program has collectives. */
 export function toggleLegend(/** @type {HTMLElement} */ el, ink, /** @type {boolean} */ bars) {
   const app = el.closest(".wb-app"), inspector = app?.querySelector(".wb-inspector");
   const there = (app ?? el).querySelector(".wb-legend-box:not(.wb-key-sheet)"), button = /** @type {HTMLElement} */ (el.querySelector('[data-do="legend"]'));
@@ -76,7 +76,7 @@ export function toggleLegend(/** @type {HTMLElement} */ el, ink, /** @type {bool
     box.append(row);
   }
   box.addEventListener("keydown", (event) => { if (event.key === "Escape") { toggleLegend(el, ink, bars); button.focus(); } });
-  const beside = app && inspector && inspector.clientWidth >= LEAST && inspector.clientHeight >= LEAST;
+  const beside = app && inspector && inspector.clientWidth >= LEAST && inspector.clientHeight >= LEAST && inspector.getBoundingClientRect().left >= el.getBoundingClientRect().right;
   (beside ? app : el).append(box);
   if (beside) {
     const place = () => {
