@@ -50,6 +50,7 @@ EVENTS = (
     events.FusionBegin(t_s=0.4, name="F0", index=0, count=1),
     events.FusionEnd(t_s=0.5, name="F0", index=0, count=1, seconds=0.1, parts={"Dynamo": 0.05}, cached=True),
     events.Compiled(t_s=0.6, compile_s=0.3, attributed=0.9, stages=[{"name": "interpret", "seconds": 0.1}]),
+    events.EagerPeakMeasured(t_s=0.7, measured_peak_bytes=9),
     events.PeakMeasured(
         t_s=0.7,
         measured_peak_bytes=1 << 20,
