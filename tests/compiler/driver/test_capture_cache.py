@@ -67,6 +67,9 @@ class Table:
 
 TABLE = Table()
 
+class Settings:
+    steps = 1
+
 def kept(function):
     @functools.wraps(function)
     def wrapper(*args):
@@ -81,6 +84,7 @@ def silent():
 
 class Model(torch.nn.Module):
     factor = 4.0
+    weights = [1.0]
 
     def __init__(self):
         super().__init__()
@@ -89,6 +93,8 @@ class Model(torch.nn.Module):
 
     @kept
     def forward(self, x):
+        for _ in range(Settings.steps):
+            x = x * self.weights[0]
         return (helper(self.linear(x)) * SCALE * self.factor * silent() * TABLE.entries["a"] + self.power).sum()
 """
 
@@ -251,6 +257,8 @@ CHANGES: dict[str, Callable[[Any, ModuleType], None]] = {
         type(model), "forward", module.kept(lambda self, x: self.linear(x).sum())
     ),
     "an attribute of the class": lambda model, _: setattr(type(model), "factor", 5.0),
+    "an entry of a list of the class": lambda model, _: setattr(type(model), "weights", [2.0]),
+    "an attribute of another class": lambda _, module: setattr(module.Settings, "steps", 2),
     "an attribute of the module": lambda model, _: setattr(model, "power", 2.0),
     "a forward set on the instance": lambda model, _: setattr(model, "forward", lambda x: x.sum()),
     "a hook": lambda model, _: model.linear.register_forward_hook(lambda module, args, output: output * 2),
@@ -261,7 +269,7 @@ CHANGES: dict[str, Callable[[Any, ModuleType], None]] = {
 }
 
 
-@pytest.mark.parametrize("what", beyond(6, CHANGES))
+@pytest.mark.parametrize("what", beyond(8, CHANGES))
 def test_after_a_change_of_what_tracing_reads_a_program_is_not_read_from_disk(
     what: str, folder: Path, kept_of_source: Path, written: Any
 ) -> None:
