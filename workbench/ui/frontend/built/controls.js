@@ -9,6 +9,9 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
+function isPlainKey(event) {
+    return !event.ctrlKey && !event.altKey && !event.metaKey;
+}
 const FOLD = "thunder-workbench:fold";
 function fold(el, axis, on) {
     el.closest(".wb-app")?.querySelector(`.wb-split-${axis}`)?.dispatchEvent(new CustomEvent(FOLD, {
@@ -21,6 +24,10 @@ function follow(model, names, draw) {
     return ()=>{
         for (const name of names)model.off(`change:${name}`, draw);
     };
+}
+function asPeak(text) {
+    const typed = text.trim();
+    return /^\d+(\.\d+)?$/.test(typed) && Number(typed) <= 100 ? `${typed}%` : typed;
 }
 const WAIT = 250;
 const LEAST = 340;
@@ -40,7 +47,7 @@ function exportBox(model, file, named) {
         type: "text",
         "aria-label": "Peak of torch.compile at most",
         placeholder: "24 GiB or 80%",
-        title: "Bytes, or a share of the peak of torch.compile; empty: only your choices",
+        title: "Bytes, or a share of the peak of torch.compile; a number up to 100 is a percentage; empty: only your choices",
         spellcheck: "false",
         size: 12,
         oninput: ()=>mark()
@@ -50,7 +57,7 @@ function exportBox(model, file, named) {
         title: "Find choices for torch.compile under this peak (Enter)",
         onclick: ()=>ask()
     }, "Fit");
-    const peak = ()=>"torch" === target ? limit.value.trim() : "";
+    const peak = ()=>"torch" === target ? asPeak(limit.value) : "";
     const isOld = ()=>peak() !== fitted;
     const run = h("button", {
         class: "wb-run-torch",
@@ -164,12 +171,27 @@ function exportBox(model, file, named) {
             value: one.target,
             onclick: ()=>aim(one.target)
         }, one.name)));
+    row.addEventListener("keydown", (event)=>{
+        const buttons = Array.from(row.querySelectorAll("button")), at = buttons.findIndex((one)=>one === event.target);
+        const by = "ArrowRight" === event.key ? 1 : "ArrowLeft" === event.key ? -1 : 0;
+        if (at < 0 || !isPlainKey(event)) return;
+        if (by) {
+            const next = buttons[(at + by + buttons.length) % buttons.length];
+            event.preventDefault();
+            next.focus();
+            aim(next.value);
+        } else if ("Enter" === event.key && buttons[at].value === target && !make.disabled) {
+            event.preventDefault();
+            make.click();
+        }
+    });
     file.addEventListener("keydown", (event)=>{
         if ("Enter" === event.key && !make.disabled) make.click();
     });
     limit.addEventListener("keydown", (event)=>{
         if ("Enter" === event.key) {
             event.preventDefault();
+            limit.value = peak();
             ask();
         }
     });
@@ -295,7 +317,8 @@ function exportBox(model, file, named) {
         el,
         write,
         draw,
-        able
+        able,
+        open
     };
 }
 const ASK_TAB = "thunder-workbench:open-tab";
@@ -348,7 +371,7 @@ function render({ model, el }) {
         onclick: ()=>box.write()
     }, face("Export", "⤓"));
     const named = ()=>{
-        save.title = `Write the choices to ${file.value.trim() || "a file"}; ▾ has other names and targets`;
+        save.title = `Write the choices to ${file.value.trim() || "a file"}; ▾ (e) has other names and targets`;
     };
     file.addEventListener("input", named);
     const box = exportBox(model, file, named);
@@ -423,6 +446,15 @@ function render({ model, el }) {
         tab.firstChild.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
     };
     el.addEventListener(TAB_NEWS, onTab);
+    const onKey = (event)=>{
+        const app = el.closest(".wb-app"), target = event.target;
+        if ("e" !== event.key || !isPlainKey(event) || !app?.checkVisibility() || target.matches("input:not([type=checkbox], [type=range]), select, textarea, [contenteditable]")) return;
+        if (!app.contains(target) && !(target === document.body && app.closest(".wb-tab"))) return;
+        event.preventDefault();
+        event.stopPropagation();
+        box.open(true);
+    };
+    document.addEventListener("keydown", onKey);
     const onFull = ()=>{
         full.querySelector(".wb-words").textContent = document.fullscreenElement && document.fullscreenElement === el.closest(".wb-app") ? "Exit full screen" : "Full screen";
     };
@@ -507,6 +539,7 @@ function render({ model, el }) {
     askedFor();
     return ()=>{
         sizes.disconnect();
+        document.removeEventListener("keydown", onKey);
         document.removeEventListener("fullscreenchange", onFull);
         for (const stop of stops)stop();
     };

@@ -27,9 +27,17 @@ const FORMS = [
     "below",
     "short",
     "short below",
+    "short bare",
+    "short below bare",
     "short plain",
-    "short below plain"
+    "short below plain",
+    "short bare plain",
+    "short below bare plain"
 ];
+const NEXT = {
+    Fit: ".wb-peak input",
+    Fusions: ".wb-fusions [data-fusion]"
+};
 function render({ model, el }) {
     panel(el, "strip");
     const note = (text)=>text && h("span", {
@@ -39,8 +47,13 @@ function render({ model, el }) {
         const words = h("span", {
             class: "wb-kind"
         }, kind), count = /^\d+$/.test(value.text);
-        const unit = value.beside && value.text.endsWith(` ${first.text.split(" ").at(-1)}`);
-        const number = unit ? value.text.split(" ").slice(0, -1).join(" ") : value.text;
+        const [digits, unit] = /^(.*?)( [^ ]+)?$/.exec(value.text).slice(1);
+        const number = value.beside && unit && first.text.endsWith(unit) ? [
+            digits,
+            h("span", {
+                class: "wb-unit"
+            }, unit)
+        ] : value.text;
         return h("div", {
             class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}`
         }, value.beside && [
@@ -71,16 +84,17 @@ function render({ model, el }) {
         app?.querySelector(".wb-places")?.scrollIntoView({
             block: "nearest"
         });
-        if ("Fit" !== name) return;
+        const next = NEXT[name];
+        if (!next) return;
         for(let tries = 0; tries < 100; tries++){
-            const field = app?.querySelector(".wb-peak input");
-            if (field?.checkVisibility({
+            const part = app?.querySelector(next);
+            if (part?.checkVisibility({
                 visibilityProperty: true
             })) {
-                field.focus({
+                part.focus({
                     preventScroll: true
                 });
-                field.select();
+                if (part instanceof HTMLInputElement) part.select();
                 return;
             }
             await new Promise((next)=>setTimeout(next, 20));
@@ -130,9 +144,16 @@ function render({ model, el }) {
                 const must = [
                     ...values.querySelectorAll(".wb-value:first-child > :is(.wb-number, .wb-delta), .wb-kind:not(.wb-value > .wb-kind), .wb-must")
                 ];
-                if (title.scrollWidth <= title.clientWidth && must.every((part)=>part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1)) break;
+                if (title.scrollWidth <= title.clientWidth && must.every((part)=>part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1 && (!part.matches(".wb-must") || part.scrollHeight <= part.clientHeight + 4))) break;
             }
         }
+    };
+    let asked = 0;
+    const fitLater = ()=>{
+        asked ||= requestAnimationFrame(()=>{
+            asked = 0;
+            fit();
+        });
     };
     const sizes = new ResizeObserver(fit);
     sizes.observe(el);
@@ -145,9 +166,10 @@ function render({ model, el }) {
         if (again) (again.querySelector(".wb-figure-name") ?? again).focus({
             preventScroll: true
         });
-        fit();
+        fitLater();
     });
     return ()=>{
+        cancelAnimationFrame(asked);
         sizes.disconnect();
         stop();
     };

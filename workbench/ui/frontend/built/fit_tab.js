@@ -53,6 +53,10 @@ function follow(model, names, draw) {
         for (const name of names)model.off(`change:${name}`, draw);
     };
 }
+function asPeak(text) {
+    const typed = text.trim();
+    return /^\d+(\.\d+)?$/.test(typed) && Number(typed) <= 100 ? `${typed}%` : typed;
+}
 function humanBytes(bytes) {
     const units = [
         "B",
@@ -90,14 +94,17 @@ function render({ model, el }) {
         type: "text",
         "aria-label": "Peak at most",
         placeholder: "24 GiB or 80%",
-        title: "Bytes, or a share of the peak of unmodified Thunder",
+        title: "Bytes, or a share of the peak of unmodified Thunder; a number up to 100 is a percentage",
         spellcheck: "false",
         size: 12
     });
-    const ask = ()=>model.send({
+    const ask = ()=>{
+        peak.value = asPeak(peak.value);
+        model.send({
             type: "fit",
-            peak: peak.value.trim()
+            peak: peak.value
         });
+    };
     const fit = h("button", {
         class: "wb-primary",
         title: "Choose what to save, recompute and offload for the least time under this peak. Choices made by hand stay",
@@ -194,7 +201,7 @@ function render({ model, el }) {
         again.setAttribute("aria-label", "working" === state ? "Cancel the curve" : find);
         if ("working" !== state) began = 0;
         said.textContent = "working" === state ? `Curve: ${done} of ${count}${left(done, count)}` : error || ("cancelled" === state ? `cancelled after ${done} of ${count} limits` : "done" === state ? `${humanBytes(least_bytes)} is the least peak found` : "");
-        const searching = "working" !== state || done ? "" : "Curve: searching for the least peak";
+        const searching = "working" !== state || done ? "" : "Searching for the least peak";
         const now = fitting ? `Fitting ${fitting}${"working" === state ? " first; the curve waits" : ""}` : searching;
         if (now !== doing) [doing, since] = [
             now,
@@ -202,7 +209,7 @@ function render({ model, el }) {
         ];
         clearInterval(ticking);
         const tick = ()=>{
-            said.textContent = `${doing}: ${Math.floor((performance.now() - since) / 1000)} s`;
+            said.textContent = `${doing}: ${Math.floor((performance.now() - since) / 1000)}\u00a0s`;
         };
         if (doing) {
             tick();

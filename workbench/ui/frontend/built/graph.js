@@ -960,6 +960,11 @@ const KEYS = [
         true
     ],
     [
+        "e",
+        "export, from everywhere in the app",
+        true
+    ],
+    [
         "l  i  d",
         "in a tab: show or hide outline, inspector, tabs below",
         true
@@ -1136,8 +1141,10 @@ function keysOf(scene) {
         ]
     ].filter(Boolean);
 }
+const LEAST = 200;
 function toggleLegend(el, ink, bars) {
-    const there = el.querySelector(".wb-legend-box"), button = el.querySelector('[data-do="legend"]');
+    const app = el.closest(".wb-app"), inspector = app?.querySelector(".wb-inspector");
+    const there = (app ?? el).querySelector(".wb-legend-box:not(.wb-key-sheet)"), button = el.querySelector('[data-do="legend"]');
     button.setAttribute("aria-expanded", String(!there));
     if (there) return void there.remove();
     const box = document.createElement("div");
@@ -1157,7 +1164,23 @@ function toggleLegend(el, ink, bars) {
             button.focus();
         }
     });
-    el.append(box);
+    const beside = app && inspector && inspector.clientWidth >= LEAST && inspector.clientHeight >= LEAST && inspector.getBoundingClientRect().left >= el.getBoundingClientRect().right;
+    (beside ? app : el).append(box);
+    if (beside) {
+        const place = ()=>{
+            if (!box.isConnected) return void sizes.disconnect();
+            const { left, top, width, height } = inspector.getBoundingClientRect(), base = box.offsetParent ?? app, outer = base.getBoundingClientRect();
+            Object.assign(box.style, {
+                left: `${left - outer.left - base.clientLeft + base.scrollLeft}px`,
+                top: `${top - outer.top - base.clientTop + base.scrollTop}px`,
+                width: `${width}px`,
+                height: `${height}px`
+            });
+        };
+        const sizes = new ResizeObserver(place);
+        sizes.observe(inspector);
+        sizes.observe(app);
+    }
     box.focus({
         preventScroll: true
     });

@@ -57,12 +57,27 @@ function previews(model) {
 function previewed(model, el) {
     const ask = previews(model);
     const at = (target)=>target?.closest?.("[data-preview]")?.dataset.preview;
+    let still = false;
     const show = (target)=>{
+        if (still) return;
         const found = at(target) ?? at(el.contains(document.activeElement) ? document.activeElement : null);
         ask(found ? JSON.parse(found) : null);
     };
     el.addEventListener("pointerover", (event)=>show(event.target));
-    el.addEventListener("pointerleave", ()=>show(null));
+    el.addEventListener("pointerleave", ()=>{
+        still = false;
+        show(null);
+    });
+    el.addEventListener("click", ()=>{
+        ask(null);
+        still = true;
+    }, true);
+    el.addEventListener("pointermove", (event)=>{
+        if (still && (event.movementX || event.movementY)) {
+            still = false;
+            show(event.target);
+        }
+    });
     el.addEventListener("focusin", (event)=>show(event.target));
     el.addEventListener("focusout", (event)=>{
         if (!el.contains(event.relatedTarget)) ask(null);
@@ -111,6 +126,11 @@ const KEYS = [
     [
         "u  r",
         "undo, redo",
+        true
+    ],
+    [
+        "e",
+        "export, from everywhere in the app",
         true
     ],
     [

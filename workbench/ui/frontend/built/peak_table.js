@@ -58,7 +58,7 @@ function render({ model, el }) {
     return follow(model, [
         "content"
     ], ()=>{
-        const { predicted = {}, measured = null, plain = "" } = model.get("content");
+        const { predicted = {}, measured = null, eager = "", plain = "" } = model.get("content");
         el.classList.toggle("wb-both", null !== measured);
         const ask = h("button", {
             class: "wb-link wb-plain-peak",
@@ -67,10 +67,13 @@ function render({ model, el }) {
                     type: "plain_peak"
                 })
         }, "Compare with plain torch.compile");
-        el.replaceChildren(...list(model, "predicted", predicted, null === plain ? ask : plain), ...measured ? list(model, "measured", measured) : []);
+        el.replaceChildren(...list(model, "predicted", predicted, [
+            eager,
+            null === plain ? ask : plain
+        ]), ...measured ? list(model, "measured", measured) : []);
     });
 }
-function list(model, kind, { head = "", rows = [], peak = null }, more = "") {
+function list(model, kind, { head = "", rows = [], peak = null }, more = []) {
     const go = (id)=>id ? ()=>model.send({
                 type: "unveil",
                 id
@@ -86,10 +89,10 @@ function list(model, kind, { head = "", rows = [], peak = null }, more = "") {
         ]),
         h("div", {
             class: "wb-muted"
-        }, head, more && [
-            ". ",
-            more
-        ]),
+        }, head, more.filter(Boolean).map((one)=>[
+                ". ",
+                one
+            ])),
         scrolled(`Values held at the ${kind} peak`, h("table", {}, h("thead", {}, h("tr", {}, h("th", {
             class: "wb-right"
         }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))), h("tbody", {}, rows.map((row)=>h("tr", {

@@ -1008,6 +1008,11 @@ const KEYS = [
         true
     ],
     [
+        "e",
+        "export, from everywhere in the app",
+        true
+    ],
+    [
         "l  i  d",
         "in a tab: show or hide outline, inspector, tabs below",
         true
@@ -1184,8 +1189,10 @@ function keysOf(scene) {
         ]
     ].filter(Boolean);
 }
+const LEAST = 200;
 function toggleLegend(el, ink, bars) {
-    const there = el.querySelector(".wb-legend-box"), button = el.querySelector('[data-do="legend"]');
+    const app = el.closest(".wb-app"), inspector = app?.querySelector(".wb-inspector");
+    const there = (app ?? el).querySelector(".wb-legend-box:not(.wb-key-sheet)"), button = el.querySelector('[data-do="legend"]');
     button.setAttribute("aria-expanded", String(!there));
     if (there) return void there.remove();
     const box = document.createElement("div");
@@ -1205,7 +1212,23 @@ function toggleLegend(el, ink, bars) {
             button.focus();
         }
     });
-    el.append(box);
+    const beside = app && inspector && inspector.clientWidth >= LEAST && inspector.clientHeight >= LEAST && inspector.getBoundingClientRect().left >= el.getBoundingClientRect().right;
+    (beside ? app : el).append(box);
+    if (beside) {
+        const place = ()=>{
+            if (!box.isConnected) return void sizes.disconnect();
+            const { left, top, width, height } = inspector.getBoundingClientRect(), base = box.offsetParent ?? app, outer = base.getBoundingClientRect();
+            Object.assign(box.style, {
+                left: `${left - outer.left - base.clientLeft + base.scrollLeft}px`,
+                top: `${top - outer.top - base.clientTop + base.scrollTop}px`,
+                width: `${width}px`,
+                height: `${height}px`
+            });
+        };
+        const sizes = new ResizeObserver(place);
+        sizes.observe(inspector);
+        sizes.observe(app);
+    }
     box.focus({
         preventScroll: true
     });
@@ -2842,7 +2865,7 @@ function peak_table_render({ model, el }) {
     return follow(model, [
         "content"
     ], ()=>{
-        const { predicted = {}, measured = null, plain = "" } = model.get("content");
+        const { predicted = {}, measured = null, eager = "", plain = "" } = model.get("content");
         el.classList.toggle("wb-both", null !== measured);
         const ask = h("button", {
             class: "wb-link wb-plain-peak",
@@ -2851,10 +2874,13 @@ function peak_table_render({ model, el }) {
                     type: "plain_peak"
                 })
         }, "Compare with plain torch.compile");
-        el.replaceChildren(...peak_table_list(model, "predicted", predicted, null === plain ? ask : plain), ...measured ? peak_table_list(model, "measured", measured) : []);
+        el.replaceChildren(...peak_table_list(model, "predicted", predicted, [
+            eager,
+            null === plain ? ask : plain
+        ]), ...measured ? peak_table_list(model, "measured", measured) : []);
     });
 }
-function peak_table_list(model, kind, { head = "", rows = [], peak = null }, more = "") {
+function peak_table_list(model, kind, { head = "", rows = [], peak = null }, more = []) {
     const go = (id)=>id ? ()=>model.send({
                 type: "unveil",
                 id
@@ -2870,10 +2896,10 @@ function peak_table_list(model, kind, { head = "", rows = [], peak = null }, mor
         ]),
         h("div", {
             class: "wb-muted"
-        }, head, more && [
-            ". ",
-            more
-        ]),
+        }, head, more.filter(Boolean).map((one)=>[
+                ". ",
+                one
+            ])),
         scrolled(`Values held at the ${kind} peak`, h("table", {}, h("thead", {}, h("tr", {}, h("th", {
             class: "wb-right"
         }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))), h("tbody", {}, rows.map((row)=>h("tr", {
@@ -3036,9 +3062,17 @@ const FORMS = [
     "below",
     "short",
     "short below",
+    "short bare",
+    "short below bare",
     "short plain",
-    "short below plain"
+    "short below plain",
+    "short bare plain",
+    "short below bare plain"
 ];
+const NEXT = {
+    Fit: ".wb-peak input",
+    Fusions: ".wb-fusions [data-fusion]"
+};
 function figure_strip_render({ model, el }) {
     panel(el, "strip");
     const note = (text)=>text && h("span", {
@@ -3048,8 +3082,13 @@ function figure_strip_render({ model, el }) {
         const words = h("span", {
             class: "wb-kind"
         }, kind), count = /^\d+$/.test(value.text);
-        const unit = value.beside && value.text.endsWith(` ${first.text.split(" ").at(-1)}`);
-        const number = unit ? value.text.split(" ").slice(0, -1).join(" ") : value.text;
+        const [digits, unit] = /^(.*?)( [^ ]+)?$/.exec(value.text).slice(1);
+        const number = value.beside && unit && first.text.endsWith(unit) ? [
+            digits,
+            h("span", {
+                class: "wb-unit"
+            }, unit)
+        ] : value.text;
         return h("div", {
             class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}`
         }, value.beside && [
@@ -3080,16 +3119,17 @@ function figure_strip_render({ model, el }) {
         app?.querySelector(".wb-places")?.scrollIntoView({
             block: "nearest"
         });
-        if ("Fit" !== name) return;
+        const next = NEXT[name];
+        if (!next) return;
         for(let tries = 0; tries < 100; tries++){
-            const field = app?.querySelector(".wb-peak input");
-            if (field?.checkVisibility({
+            const part = app?.querySelector(next);
+            if (part?.checkVisibility({
                 visibilityProperty: true
             })) {
-                field.focus({
+                part.focus({
                     preventScroll: true
                 });
-                field.select();
+                if (part instanceof HTMLInputElement) part.select();
                 return;
             }
             await new Promise((next)=>setTimeout(next, 20));
@@ -3139,9 +3179,16 @@ function figure_strip_render({ model, el }) {
                 const must = [
                     ...values.querySelectorAll(".wb-value:first-child > :is(.wb-number, .wb-delta), .wb-kind:not(.wb-value > .wb-kind), .wb-must")
                 ];
-                if (title.scrollWidth <= title.clientWidth && must.every((part)=>part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1)) break;
+                if (title.scrollWidth <= title.clientWidth && must.every((part)=>part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1 && (!part.matches(".wb-must") || part.scrollHeight <= part.clientHeight + 4))) break;
             }
         }
+    };
+    let asked = 0;
+    const fitLater = ()=>{
+        asked ||= requestAnimationFrame(()=>{
+            asked = 0;
+            fit();
+        });
     };
     const sizes = new ResizeObserver(fit);
     sizes.observe(el);
@@ -3154,9 +3201,10 @@ function figure_strip_render({ model, el }) {
         if (again) (again.querySelector(".wb-figure-name") ?? again).focus({
             preventScroll: true
         });
-        fit();
+        fitLater();
     });
     return ()=>{
+        cancelAnimationFrame(asked);
         sizes.disconnect();
         stop();
     };
