@@ -38,7 +38,7 @@ from workbench.util.disk_cache import CAPTURES
 
 CHOICES = 10
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
-LIMIT_S = 120
+LIMIT_S = 600
 """Limit of a trial in CPU seconds."""
 _ELAPSED_S = 30 * LIMIT_S
 """Elapsed seconds after which a trial is ended, because it may only wait. On a busy machine, a trial takes long."""
