@@ -184,7 +184,7 @@ def test_a_fence_before_a_written_view_stays_and_its_removal_is_refused() -> Non
 
 
 def beside_a_view(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    view = b.contiguous()
+    view = b.t()
     a.mul_(0.5)
     b.mul_(2.0)
     return view + 1.0
