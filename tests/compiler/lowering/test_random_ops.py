@@ -30,6 +30,7 @@ DRAWING: dict[str, tuple[Program, tuple[int, ...]]] = {
     "volumes": (lambda x: functional.dropout3d(x, 0.4), (2, 6, 2, 3, 2)),
     "one volume": (lambda x: functional.dropout3d(x, 0.4), (6, 2, 3, 2)),
     "in place": (lambda x: functional.dropout2d(x, 0.4, inplace=True), (2, 6, 3, 3)),
+    "in place, alpha": (lambda x: functional.alpha_dropout(x, 0.4, training=True, inplace=True), (4, 6)),
     "all": (lambda x: functional.dropout2d(x, 1.0), (2, 6, 3, 3)),
     "alpha": (lambda x: functional.alpha_dropout(x, 0.4, training=True), (4, 6)),
     "alpha, channels": (lambda x: functional.feature_alpha_dropout(x, 0.4, training=True), (2, 6, 3)),

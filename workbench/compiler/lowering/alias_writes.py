@@ -261,7 +261,8 @@ def merge_same(graph: fx.Graph) -> None:
         if own is None or memory is None or written.isdisjoint((own, memory)):
             continue
         dropped_nothing = node.target in _DROPOUTS and _drops_nothing(node)
-        if not dropped_nothing and not (own == memory and _name(node) in _SAME and _is_alike(node, given)):
+        same = own == memory and _name(node) in _SAME and _is_alike(node, given) and not written_nodes(node)
+        if not dropped_nothing and not same:
             continue
         written.add(memory)
         for each in graph.nodes:
