@@ -195,7 +195,7 @@ def train(build: Callable[[], accuracy.Parts], config: Config) -> Training:
             if off is not None:
                 share = f"{100 * off.max_rel_error:.2g} %"
                 return Training(unstable=f"step {number}: eager PyTorch is off by {share} in {off.name}")
-        own = {} if exact is None else accuracy.own_errors_of(theirs, exact)
+        own = {} if exact is None else accuracy.own_errors_of(theirs, accuracy.InDouble(exact))
         name = "stock plan" if random else "eager"
         off = _farthest(compare_tensors(ours, theirs, name, own_errors=own, least=least))
         if off is not None:

@@ -20,7 +20,7 @@ from workbench.compiler.driver import stock_thunder
 from workbench.compiler.planner import kernel_identity
 from workbench.core.config import Config
 from workbench.errors import ProgramError
-from workbench.runs.measure import accuracy, tensor_diff
+from workbench.runs.measure import accuracy, in_double, tensor_diff
 from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
 
 
@@ -365,6 +365,57 @@ def test_a_program_that_asks_for_float32_is_compared_with_double_precision(progr
     assert checked.ok
     assert checked.worst_float64 is not None
     assert torch.get_default_dtype() is torch.float32
+
+
+def test_writes_into_float32_are_kept_while_float64_is_asked_for() -> None:
+    """The memory is the program's own, as of a layer that uses a buffer again, so that it stays in float32."""
+    first, empty, listed = torch.zeros(2, 2), torch.zeros(0), torch.zeros(2, 2)
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+    with in_double.widened() as mode:
+        assert not mode.has_acted
+        assert torch.add(x, first, out=first) is first
+        torch.add(x, x, out=first.t())
+        torch.matmul(x, x, out=empty)
+        torch._foreach_add_([x.clone(), listed], [x, x])
+        assert torch.equal(listed, x.float())
+        with torch.inference_mode():
+            torch.mul(x, 2, out=listed)
+        assert mode.has_acted
+    assert {each.dtype for each in (first, empty, listed)} == {torch.float32}
+    torch.testing.assert_close(first, (x + x).t().float())
+    torch.testing.assert_close(empty, (x @ x).float())
+    torch.testing.assert_close(listed, (2 * x).float())
+
+
+class Branch(nn.Module):
+    """Computes something else if a result in float32 is not in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 64).view(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (x @ self.weight).float()
+        return (y if y.dtype is torch.float32 else 100 * y).sum()
+
+
+def test_a_program_that_means_something_else_in_float64_allows_no_error() -> None:
+    def build() -> Parts:
+        return Branch(), (torch.linspace(-1, 2, 64).view(8, 8),), {}
+
+    checked = outcome(build)
+    assert checked.ok
+    assert not checked.unstable
+    assert checked.worst_float64 is None
+    words = dataclasses.replace(checked, bitwise=True, changed_kernels=()).words
+    assert words.endswith("no reference for output and 1 more: the program may compute something else in it")
+    recorded = accuracy.first_step(Stepper(*build()), 0)
+    for name in ("output", "grad(weight)"):
+        entry = recorded[name]
+        assert entry.value is not None
+        recorded[name] = dataclasses.replace(entry, value=1.01 * entry.value)
+    wrong = accuracy.check_first_step(recorded, build)
+    assert {error.name for error in wrong.tensors if not error.ok} == {"output", "grad(weight)"}
 
 
 @pytest.mark.parametrize("fused", [False, True])

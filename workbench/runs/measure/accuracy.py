@@ -23,7 +23,7 @@ from workbench.programs.modes import active_modes
 from workbench.programs.placement import random_states
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.runs.log.tensor_error import THIS_RUN, TensorError
-from workbench.runs.measure.in_double import widened
+from workbench.runs.measure.in_double import Widening, widened
 from workbench.runs.measure.saved_reference import Reference, SavedReferences
 from workbench.runs.measure.tensor_diff import (
     FLOOR,
@@ -95,7 +95,8 @@ class Accuracy:
         `torch.compile`, ``torch.compile`` takes the place of ``thunder.jit``.
     tensors : tuple of TensorError
         Errors of all tensors against each reference. Errors against `FLOAT64` are included if the program can run in
-        double precision. Errors against `FLOAT64` count for `ok`, but not for `max_error`.
+        double precision. Errors against `FLOAT64` count for `ok`, but not for `max_error`. For a tensor with another
+        meaning in double precision, `TensorError.lacks` is `FLOAT64`, and the error is eager PyTorch's own.
     bitwise : bool or None
         Whether every bit of every tensor equals unmodified Thunder's; None if unmodified Thunder is not the reference.
     changed_kernels : tuple of str or None
@@ -164,15 +165,25 @@ class Accuracy:
 
     @property
     def _instability(self) -> str:
+        in_double = self._reference_text(FLOAT64, True)
+        lacking = [tensor.name for tensor in in_double if tensor.lacks]
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        other = (
+            f"; double precision is no reference for {lacking[0]}{more}: the program may compute something else in it"
+            if lacking
+            else ""
+        )
         if not self.unstable:
-            return ""
+            return other
         dtypes = {
             tensor.dtype
-            for tensor in self._reference_text(FLOAT64, True)
+            for tensor in in_double
+            if not tensor.lacks
             if tensor.tolerance == math.inf or tensor.max_rel_error > _BY_NAME.get(tensor.dtype, 0.0)
         }
         return (
             f"; {' and '.join(sorted(dtypes))} itself is unstable here: eager PyTorch is as far from double precision"
+            f"{other}"
         )
 
     @property
@@ -183,7 +194,8 @@ class Accuracy:
     @property
     def worst_float64(self) -> TensorError | None:
         """Tensor with the largest relative error against double precision; None without such a comparison."""
-        return max(self._reference_text(FLOAT64, True), key=lambda tensor: tensor.max_rel_error, default=None)
+        compared = [tensor for tensor in self._reference_text(FLOAT64, True) if not tensor.lacks]
+        return max(compared, key=lambda tensor: tensor.max_rel_error, default=None)
 
     def _reference_text(self, reference: str, is_it: bool) -> list[TensorError]:
         return [tensor for tensor in self.tensors if (tensor.against == reference) is is_it]
@@ -220,6 +232,8 @@ class Stepper:
         self.run = run if run is not None else original
         self.seed = seed
         self.cotangents: list[torch.Tensor] | None = None
+        self.widening: Widening | None = None
+        self.least = 0.0  # of the program's own data types, in double precision
         self._loss = torch.zeros(())
         self._original = original
         self._holds_optimizer = bool(find_tensors((original, args, kwargs)).optimizers)
@@ -452,7 +466,7 @@ def check_first_step(
     del callable_, args, kwargs, outputs, eager
 
     double = None if random else _run_in_double(build, cotangents, seed, modes)
-    own_errors = {} if double is None else own_errors_of(by_eager, double)
+    own_errors = {} if double is None else own_errors_of(by_eager, double, least)
     settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ))
     key = references.key(by_eager, *settings) if references is not None else ""
     found = references.load(key) if references is not None else None
@@ -503,8 +517,10 @@ def check_first_step(
     unstable = False
     if double is not None:
         same = not any(tensors_with_other_bits(recorded, reference) for reference in comparisons.values())
-        for error in _compare_double(recorded, double, own_errors, least):
-            if same and not error.ok:
+        for error in _compare_double(recorded, by_eager, double, own_errors, least):
+            if error.lacks:
+                pass
+            elif same and not error.ok:
                 # Every bit equals the references', so the difference from double precision comes from the data type
                 # and not from the plan.
                 error, unstable = dataclasses.replace(error, ok=True, tolerance=math.inf), True
@@ -700,14 +716,16 @@ def stepper_in_double(
     if len({part.untyped_storage()._cdata for part in dense}) < len(dense):
         yield None
         return
+    least = max((RELATIVE_TOLERANCE.get(tensor.dtype, 0.0) for tensor in floating), default=0.0)
     single = [tensor.data for tensor in floating]
     for tensor in floating:
         tensor.data = tensor.data.double()
     stepper = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
+    stepper.least = least
     stepper.cotangents = None if cotangents is None else [cotangent.double() for cotangent in cotangents]
     stepper.clear_grads()
     try:
-        with widened():
+        with widened() as stepper.widening:
             yield stepper
     finally:
         # Restore the data, because all copies of a program may share tensors of the program's closure.
@@ -716,42 +734,91 @@ def stepper_in_double(
             tensor.data = data
 
 
+_TRUSTED = 0.01
+"""Largest error of eager PyTorch in float32, as a share, for which rounding alone is taken as the reason."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InDouble:
+    """Results of a step in eager PyTorch with double precision.
+
+    Attributes
+    ----------
+    recorded : dict of str to RecordedTensor
+    has_acted : bool
+        As in `workbench.runs.measure.in_double.Widening`.
+    least : float
+        Relative tolerance of the least precise data type among the program's own tensors.
+    """
+
+    recorded: Mapping[str, RecordedTensor]
+    has_acted: bool = False
+    least: float = 0.0
+
+    @classmethod
+    def of(cls, stepper: Stepper, recorded: Mapping[str, RecordedTensor]) -> InDouble:
+        """Return the results of a stepper of `stepper_in_double`."""
+        return cls(recorded, stepper.widening is not None and stepper.widening.has_acted, stepper.least)
+
+    def trusted_error(self, tensor: RecordedTensor, size: float, least: float) -> float:
+        """Return the largest error of eager PyTorch that may come from rounding, for a tensor of this size.
+
+        Code that looks at a data type computes something else if it gets float64 where it asked for float32. The
+        difference is then no error of eager PyTorch's, so nothing may be allowed because of it.
+        """
+        if not self.has_acted or tensor.value is None or tensor.value.dtype not in (torch.float32, torch.complex64):
+            return math.inf
+        return max(_TRUSTED, 10 * self.least, 10 * least) * size
+
+
+def _sizes(recorded: Mapping[str, RecordedTensor]) -> dict[str, float]:
+    """Return the largest size among the tensors of each kind."""
+    sizes: dict[str, float] = {}
+    for entry in recorded.values():
+        sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), size_of(entry.value))
+    return sizes
+
+
 def _run_in_double(
     build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
-) -> dict[str, RecordedTensor] | None:
+) -> InDouble | None:
     """Run the first step in double precision, and return the results; None if the program cannot run so."""
     with stepper_in_double(build, cotangents, seed, modes) as stepper:
         if stepper is None:
             return None
         torch.manual_seed(seed)
         try:
-            return _finish(stepper, stepper.forward())
+            return InDouble.of(stepper, _finish(stepper, stepper.forward()))
         except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
             return None
 
 
-def own_errors_of(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, OwnError]:
+def own_errors_of(eager: Mapping[str, RecordedTensor], double: InDouble, least: float = 0.0) -> dict[str, OwnError]:
     """Return, for each tensor, the largest absolute error of eager PyTorch against double precision.
 
     Such errors come from rounding. If large terms cancel, these errors are large, whatever the order in which the terms
     are added. An overflow is no such error: it makes an element infinite or NaN, and says nothing about the others.
+    Tensors with another meaning in double precision are left out.
     """
+    sizes = _sizes(eager)
     errors: dict[str, OwnError] = {}
-    for name, entry in double.items():
+    for name, entry in double.recorded.items():
         exact, known = entry.value, eager[name].value if name in eager else None
         if exact is not None and known is not None and known.is_floating_point() and exact.shape == known.shape:
             known, exact = known.double(), exact.double()
             finite = finite_elements(exact)
             if tensor_parts(known)[-1].shape == finite.shape:
                 error = largest_difference(known, exact, finite & finite_elements(known))
-                if math.isfinite(error):
+                trusted = double.trusted_error(eager[name], max(size_of(known), FLOOR * sizes[entry.kind]), least)
+                if math.isfinite(error) and error <= trusted:
                     errors[name] = OwnError(error, finite)
     return errors
 
 
 def _compare_double(
     recorded: Mapping[str, RecordedTensor],
-    double: Mapping[str, RecordedTensor],
+    eager: Mapping[str, RecordedTensor],
+    double: InDouble,
     own_errors: Mapping[str, OwnError],
     least: float,
 ) -> Iterator[TensorError]:
@@ -759,12 +826,25 @@ def _compare_double(
 
     The tolerance is the dtype's tolerance, or `least` if that is larger, plus `SPREAD` times eager's own error.
     """
-    sizes: dict[str, float] = {}
-    for entry in double.values():
-        sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), size_of(entry.value))
-    for name, entry in double.items():
+    left_out = {name: entry for name, entry in double.recorded.items() if name not in own_errors}
+    untrusted = own_errors_of(eager, InDouble(left_out))
+    sizes = _sizes(double.recorded)
+    for name, entry in double.recorded.items():
         exact, ours = entry.value, recorded[name].value if name in recorded else None
-        if exact is None or ours is None or name not in own_errors or not entry.changed:
+        if exact is None or ours is None or not entry.changed or name not in {*own_errors, *untrusted}:
+            continue
+        if name in untrusted:
+            size = size_of(eager[name].value)
+            yield TensorError(
+                name=name,
+                against=FLOAT64,
+                dtype=str(ours.dtype).removeprefix("torch."),
+                max_abs_error=untrusted[name].size,
+                max_rel_error=untrusted[name].size / size if size > 0 else math.inf,
+                tolerance=math.inf,
+                ok=True,
+                lacks=FLOAT64,
+            )
             continue
         ours, dtype = ours.double(), ours.dtype
         finite = own_errors[name].finite
