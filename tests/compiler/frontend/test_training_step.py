@@ -306,6 +306,49 @@ def test_a_step_needs_no_optimizer_of_its_own(build: Callable[[], accuracy.Parts
     assert checked.ok
 
 
+class Greedy(nn.Module):
+    """Differentiates a local loss itself, and leaves the main loss to its caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.second, self.third = nn.Linear(8, 8), nn.Linear(8, 1), nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        hidden = self.first(x).sin()
+        apart = self.third(x)
+        local = hidden.sum()
+        local.backward()
+        return self.outputs(self.second(hidden.detach()).cos().sum(), local, apart)
+
+    def outputs(self, main: torch.Tensor, local: torch.Tensor, apart: torch.Tensor) -> Any:
+        return main
+
+
+class GreedyOfSeveral(Greedy):
+    def outputs(self, main: torch.Tensor, local: torch.Tensor, apart: torch.Tensor) -> Any:
+        return local, main, apart
+
+
+@pytest.mark.parametrize("make", [Greedy, GreedyOfSeveral])
+def test_a_backward_of_a_local_loss_leaves_the_other_outputs_to_the_caller(make: Callable[[], Greedy]) -> None:
+    opened = workbench.open(make(), batch(0)[0])
+    assert isinstance(opened, PartsBench)
+    recorded = []
+    for is_compiled in (True, False):
+        model = make()
+        stepper = accuracy.Stepper(model, batch(0)[:1], {}, opened.config.jit(model) if is_compiled else None)
+        for _ in range(2):
+            stepper.clear_grads()
+            outputs = stepper.step()
+        assert not stepper.takes_steps
+        recorded.append({name: entry.value for name, entry in stepper.record(outputs).items()})
+    torch.testing.assert_close(*recorded)
+    for name, is_differentiated in (("first", True), ("second", True), ("third", make is GreedyOfSeveral)):
+        assert (recorded[1][f"grad({name}.weight)"] is not None) is is_differentiated
+    assert opened.memory is not None
+
+
 def scheduled(makes: Makes, schedule: Callable[[torch.optim.Optimizer], Any]) -> Trained:
     own = trained(makes)
     scheduler = schedule(own.optimizer)

@@ -28,7 +28,7 @@ from workbench.analysis.memory.multi_graph_memory import (
     StorageAllocated,
     StorageFreed,
 )
-from workbench.compiler.interop.backward_without_gpu import is_adding_gradients, watch_backwards
+from workbench.compiler.interop.backward_without_gpu import is_adding_gradients, is_spent, watch_backwards
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, _current_graph_task_id, tree_iter
 
 
@@ -280,7 +280,7 @@ class StepRecorder:
             Calls the program with its inputs.
         takes_steps : bool
             Whether the program has an optimizer, so that it runs the backward itself. A program without one may also
-            run it.
+            run it. Only outputs that its backwards have not differentiated are then differentiated.
         """
         stored: list[bool] = []
 
@@ -293,18 +293,19 @@ class StepRecorder:
             outputs = call()
             for tensor in _tensors(outputs):
                 self.note(tensor)
-            if not takes_steps and not any(stored):
-                self._differentiate(outputs)
+            if not takes_steps:
+                spent = any(stored)
+                self._differentiate(outputs, lambda output: spent and is_spent(output, _is_apart))
         self.stop()
 
-    def _differentiate(self, outputs: Any) -> None:
+    def _differentiate(self, outputs: Any, is_done: Callable[[torch.Tensor], bool]) -> None:
         """Run the backward of the outputs in the same way as a run does.
 
         If the only output of a floating-point or complex type is a scalar, this output is the loss. In all other cases,
-        each output that requires a gradient receives a new gradient.
+        each output that requires a gradient receives a new gradient. Outputs of which `is_done` is true receive none.
         """
         floating = [output for output in _tensors(outputs) if output.is_floating_point() or output.is_complex()]
-        wanted = [output for output in floating if output.requires_grad]
+        wanted = [output for output in floating if output.requires_grad and not is_done(output)]
         if not wanted:
             return
         if len(floating) == 1 and floating[0].dim() == 0:
@@ -443,6 +444,11 @@ def _refuse_inner(edge: GradientEdge) -> None:
         _refuse_gradient_of(edge.node, edge.output_nr)
 
 
+def _is_apart(node: Any, place: int) -> bool:
+    """Return whether a part's output may have its own graph inside of the part, so that no backward has freed it."""
+    return getattr(node, "_forward_cls", None) is _PartNode and place not in node.inner and place not in node.given
+
+
 def _refuse_gradient_of(node: Any, place: int) -> None:
     if place in node.inner:
         raise UnplannablePartError(node.part, _INNER)
@@ -474,7 +480,7 @@ class _PartNode(torch.autograd.Function):
         ctx.places, ctx.reached = paths
         ctx.like = [(x.shape, x.dtype, x.device) if _requires_grad(x) else None for x in given]
         ctx.set_materialize_grads(False)
-        ctx.inner = {}
+        ctx.inner, ctx.given = {}, frozenset()
         # PyTorch calls this when the program registers a hook on an output.
         ctx._register_hook_dict = functools.partial(_register_hooks, ctx, ctx._register_hook_dict)
         # Other parts may write into these tensors. Autograd allows this for detached tensors, but not for views.
@@ -490,6 +496,7 @@ class _PartNode(torch.autograd.Function):
             raise UnplannablePartError(ctx.part, _INNER)
         recorder.refuse_overwritten(ctx.part, ctx.call)
         ctx.ran = True
+        ctx.given = frozenset(at for at, cotangent in enumerate(cotangents) if cotangent is not None)
         numbers = tuple(map(recorder.note, cotangents))
         made: list[Any]
         with recorder._part_runs():

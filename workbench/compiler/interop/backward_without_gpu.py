@@ -219,11 +219,52 @@ def _make_watched(stock: Any, patches: ThreadPatches) -> Any:
     ) -> Any:
         if patches.value is not None:
             edges = [given if isinstance(given, GradientEdge) else get_gradient_edge(given) for given in inputs]
-            patches.value(edges, bool(kwargs.get("accumulate_grad")))
+            stores = bool(kwargs.get("accumulate_grad"))
+            patches.value(edges, stores)
+            if stores:
+                _mark([_edge(output) for output in outputs], keep_graph)
         return stock(outputs, gradients, keep_graph, create_graph, inputs, *args, **kwargs)
 
     # Do not copy the attributes of `stock`: it may be excluded from Dynamo, which would then call what `stock` wraps.
     return torch.compiler.disable(backward)
+
+
+_FREED, _ROOTS = "workbench.freed", "workbench.roots"
+"""Keys in the metadata of a node of autograd's graph. Unlike a set of nodes, they keep no node alive."""
+
+
+def _mark(roots: Sequence[Edge], keep_graph: bool) -> None:
+    """Mark the nodes from which a backward begins, and the nodes that it frees."""
+    for node, at in roots:
+        node.metadata.setdefault(_ROOTS, set()).add(at)
+    ahead = [] if keep_graph else [node for node, _ in roots]
+    while ahead:
+        node = ahead.pop()
+        if node.next_functions and _FREED not in node.metadata:  # the node of a leaf stays
+            node.metadata[_FREED] = True
+            ahead += [after for after, _ in node.next_functions if after is not None]
+
+
+def is_spent(output: torch.Tensor, is_apart: Callable[[Any, int], bool] = lambda node, at: False) -> bool:
+    """Return whether a watched backward has differentiated an output, or has freed a part of its graph.
+
+    An output without a graph is spent, too. `is_apart` gets a freed node and the number of one of its inputs, and
+    returns whether the backward may have freed nothing behind this input.
+    """
+    root: Any = output.grad_fn  # PyTorch declares `metadata` as a method
+    if root is None or output.output_nr in root.metadata.get(_ROOTS, ()):
+        return True
+    ahead, seen = [_edge(output)], set[Edge]()
+    while ahead:
+        node, at = ahead.pop()
+        if (node, at) in seen:
+            continue
+        seen.add((node, at))
+        if _FREED not in node.metadata:
+            ahead += [(after, where) for after, where in node.next_functions if after is not None]
+        elif not is_apart(node, at):
+            return True
+    return False
 
 
 _watched = ThreadPatches(
@@ -235,6 +276,7 @@ def watch_backwards(seen: Callable[[list[GradientEdge], bool], None]) -> context
     """In this context, call `seen` in front of each backward.
 
     Its arguments are the edges of the tensors with respect to which autograd is called, and whether the backward stores
-    gradients in tensors, as ``loss.backward()`` does and ``torch.autograd.grad`` does not.
+    gradients in tensors, as ``loss.backward()`` does and ``torch.autograd.grad`` does not. `is_spent` knows the
+    backwards that store gradients.
     """
     return _watched(seen)

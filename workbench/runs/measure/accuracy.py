@@ -238,6 +238,7 @@ class Stepper:
         self._original = original
         self._holds_optimizer = bool(find_tensors((original, args, kwargs)).optimizers)
         self._runs_backward: bool | None = None
+        self._spent = frozenset[int]()  # places of the outputs that the program differentiates itself
         state = state_of(original, self.run)
         self.parameters = {name: tensor for name, tensor in state.items() if _is_parameter(tensor)}
         self.buffers = {name: tensor for name, tensor in state.items() if name not in self.parameters}
@@ -256,7 +257,10 @@ class Stepper:
 
     @property
     def takes_steps(self) -> bool:
-        """Whether the program runs its own backward: it holds an optimizer, or its first forward ran a backward."""
+        """Whether the program runs its own backward.
+
+        It does so if it holds an optimizer, or if its first forward has differentiated all outputs that have a graph.
+        """
         return self._holds_optimizer or bool(self._runs_backward)
 
     @property
@@ -286,19 +290,24 @@ class Stepper:
     def _watched_forward(self) -> Any:
         """Call the program for the first time, and note whether it runs a backward, as a step written by hand does."""
         # Imported here, because a run of plain `torch.compile` needs nothing else of the compiler.
-        from workbench.compiler.interop.backward_without_gpu import watch_backwards
+        from workbench.compiler.interop.backward_without_gpu import is_spent, watch_backwards
 
         stored: list[bool] = []
         with watch_backwards(lambda _, stores: stored.append(stores)), active_modes(self.modes):
             outputs = self.run(*self.args, **self.kwargs)
-        self._runs_backward = any(stored)
+        if any(stored):
+            differentiable = _differentiable(outputs)
+            self._spent = frozenset(at for at, output in enumerate(differentiable) if is_spent(output))
+            self._runs_backward = len(self._spent) == len(differentiable)
+        else:
+            self._runs_backward = False
         return outputs
 
     def backward(self, outputs: Any) -> bool:
         """Run the backward from the outputs that require grad.
 
         A single scalar output is the loss. Other outputs get random cotangents, drawn with the stepper's seed. Nothing
-        is done for a program that runs its own backward.
+        is done for a program that runs its own backward, and for outputs that a program differentiates itself.
 
         Returns
         -------
@@ -307,8 +316,9 @@ class Stepper:
         """
         if self.takes_steps:
             return False
-        floating = [output for output in find_tensors(outputs).tensors.values() if _is_differentiable(output)]
-        differentiable = [output for output in floating if output.requires_grad]
+        floating = _differentiable(outputs)
+        wanted = [output.requires_grad and at not in self._spent for at, output in enumerate(floating)]
+        differentiable = list(itertools.compress(floating, wanted))
         if not differentiable:
             return False
         if len(floating) == 1 and floating[0].dim() == 0:
@@ -318,7 +328,7 @@ class Stepper:
         if self.cotangents is None:
             self.cotangents = _draw_cotangents(floating, self.seed)
             self._loss = torch.zeros((), device=floating[0].device)
-        drawn = [cotangent for cotangent, o in zip(self.cotangents, floating, strict=True) if o.requires_grad]
+        drawn = [cotangent for cotangent, is_wanted in zip(self.cotangents, wanted, strict=True) if is_wanted]
         apply: Any = _StandInLoss.apply  # PyTorch declares no types for it
         # Do not compute a real loss: the loss and its gradient would be new tensors, and the step's measured memory
         # would include them. An allocator that rounds up to blocks would use a whole block for each of the two tensors.
@@ -938,6 +948,10 @@ class _StandInLoss(torch.autograd.Function):
 
 def _is_differentiable(output: torch.Tensor) -> bool:
     return output.is_floating_point() or output.is_complex()
+
+
+def _differentiable(outputs: Any) -> list[torch.Tensor]:
+    return [output for output in find_tensors(outputs).tensors.values() if _is_differentiable(output)]
 
 
 def _draw_cotangents(outputs: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
