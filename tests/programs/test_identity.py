@@ -39,6 +39,7 @@ table = {{"steps": [{n}]}}
 
 PROGRAM = """
 import enum
+import functools
 import os
 import sys
 import torch
@@ -59,6 +60,16 @@ def helper():
 
 helper.steps = {n}
 
+def one(self=None):
+    return 1
+
+def two(self=None):
+    return 2
+
+CHOSEN = [one, two][{n} % 2]
+OPERATOR = [torch.Tensor.sin, torch.Tensor.cos][{n} % 2]
+CACHED = [functools.lru_cache(one), functools.lru_cache(two)][{n} % 2]
+
 def enclosing():
     cell_module, cell_class = identity_constants, K
     def read(self):
@@ -72,6 +83,13 @@ class Model(torch.nn.Module, Base):
     settings = constants.Settings()
     color = Color.RED
     held = K
+    operator = OPERATOR
+    cached = CACHED
+    value = property(CHOSEN)
+    stored = functools.cached_property(CHOSEN)
+    of_class = classmethod(CHOSEN)
+    static = staticmethod(CHOSEN)
+    part = functools.partialmethod(CHOSEN)
 
     class Nested:
         steps = {n}
@@ -112,6 +130,8 @@ BODIES = {
     "a class of the class": "return self.held.steps",
     "a nested class": "return self.Nested.steps",
     "a list of a base class": "return self.inherited[0]",
+    "a tensor method": "return OPERATOR",
+    "a function with a cache": "return CACHED()",
     "an attribute of a function": "return helper.steps",
     "a nested function": "return (lambda: identity_constants.STEPS)()",
     "a comprehension": "return [constants.STEPS for _ in range(2)]",
@@ -199,6 +219,17 @@ for name, source, file in {sources}:
     exec(compile(source, file, "exec"), vars(module))
 print(identity.program_digest(module.Model())[0], identity.digest_of(module.Model.read, module.enclosing()))
 """
+
+
+@pytest.mark.parametrize("name", ["operator", "cached", "value", "stored", "of_class", "static", "part"])
+def test_the_digest_changes_with_a_descriptor_of_a_class(name: str, written: Callable[..., ModuleType]) -> None:
+    def digest(n: int) -> str:
+        whole = written(n).Model
+        assigned = type("Alone", (), {"__module__": "identity_program", name: vars(whole)[name]})
+        return identity.program_digest(assigned)[0]
+
+    first, same, other = (digest(n) for n in (3, 3, 4))
+    assert first == same != other
 
 
 class TestTheDigestDoesNotChange:

@@ -26,10 +26,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from types import (
     BuiltinFunctionType,
+    ClassMethodDescriptorType,
     CodeType,
+    DynamicClassAttribute,
     FunctionType,
     GenericAlias,
+    GetSetDescriptorType,
     MappingProxyType,
+    MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
@@ -66,6 +70,9 @@ _VERSIONED = ("torch", "thunder", "nvfuser", "numpy")
 
 _NAMED = (
     BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
     MethodDescriptorType,
     WrapperDescriptorType,
     GenericAlias,
@@ -484,9 +491,9 @@ class _DigestWriter:
             if issubclass(base, enum.Enum):  # its private names are Python's own
                 names = {k: v for k, v in names.items() if not k.startswith("_")} | dict(base.__members__)
             for name, value in sorted(names.items()):
-                if isinstance(value, staticmethod | FunctionType):
-                    self._say("attribute", name, getattr(value, "__qualname__", ""))
-                elif not _is_descriptor(value) and name != "_abc_impl":
+                if isinstance(value, FunctionType):
+                    self._say("attribute", name, value.__qualname__)
+                elif name != "_abc_impl":
                     self._say("attribute", name)
                     self._digest_value(value)
         self._say("end")
@@ -508,10 +515,16 @@ class _DigestWriter:
     def _named_or_value(self, value: Any) -> None:
         if isinstance(value, FunctionType | type | ModuleType):
             self._say(getattr(value, "__module__", ""), getattr(value, "__qualname__", value.__name__))
-        elif _is_descriptor(value):
-            self._say(type(value).__qualname__)
         else:
             self._digest_value(value)
+
+    def _descriptor(self, value: Any) -> None:
+        """Digest the functions of a property or the like by name, because tracing visits a function that is called."""
+        for name in ("fget", "fset", "fdel", "func", "__func__"):
+            self._say(name)
+            self._named_or_value(getattr(value, name, None))
+        if _is_users(type(value).__module__):
+            self._attributes(value)
 
     def _code(self, code: CodeType) -> None:
         self.codes.add(code)
@@ -667,12 +680,6 @@ def _attribute(value: Any, name: str, versioned: bool) -> Any:
     return vars(value).get(name, _ABSENT)
 
 
-def _is_descriptor(value: Any) -> bool:
-    """Return whether a value is a property, a method or the like. Tracing visits the functions of a descriptor."""
-    kind = type(value)
-    return hasattr(kind, "__get__") and kind is not MethodType and not _is_users(kind.__module__)
-
-
 def _is_light(value: Any, depth: int = 3) -> bool:
     """Return whether a value consists of a few numbers and texts."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | torch.dtype | torch.device):
@@ -705,6 +712,10 @@ _READERS: tuple[tuple[Any, Callable[[_DigestWriter, Any], None]], ...] = (
     (ModuleType, _DigestWriter._module),
     (FunctionType, _DigestWriter._function),
     (CodeType, _DigestWriter._code),
+    (
+        property | classmethod | staticmethod | functools.cached_property | DynamicClassAttribute,
+        _DigestWriter._descriptor,
+    ),
     (MethodType, lambda reader, value: reader._digest_all((value.__self__, value.__func__))),
     # An operator is identified by its registrations. Its other fields only locate it in PyTorch's dispatcher.
     (CustomOpDef, lambda reader, value: reader._digest_all(getattr(value, name) for name in _OF_OPERATORS)),
