@@ -267,6 +267,32 @@ class TestTheDigestDoesNotChange:
         assert identity.digest_of(module.Model.read) == before
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import identity_{0}; return identity_{0}.m",
+        "import identity_{0} as m; return m",
+        "from identity_{0} import m; return m",
+        "from identity_{0} import m; return lambda: m",
+    ],
+)
+def test_the_digest_runs_no_module_that_the_program_does_not_import(
+    statement: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "".join(each for each in statement if each.isalpha())
+    (tmp_path / f"identity_{name}.py").write_text("raise SystemExit('it runs')")
+    monkeypatch.syspath_prepend(tmp_path)
+    held: dict[str, Any] = {"__name__": "identity_outside"}
+    exec(f"def read(debug=False):\n if debug:\n  {statement.format(name)}", held)
+    digest, codes, _ = identity.program_digest(held["read"])
+    assert f"identity_{name}" not in sys.modules
+    assert held["read"].__code__ not in codes
+    module = ModuleType(f"identity_{name}")
+    module.m = 1  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert identity.program_digest(held["read"])[0] != digest
+
+
 def _imports(self: Any) -> Any:
     import os.path
     import xml.dom.minidom as dom

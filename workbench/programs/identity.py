@@ -573,6 +573,9 @@ class _DigestWriter:
             elif not (versioned or (isinstance(value, FunctionType) and name in vars(value))):
                 break  # the object is digested with its attributes
             value = _attribute(value, name, versioned)
+        if value is _ABSENT and read.kind == "import":
+            # If tracing imports the module, this digest lacks its data: digest the function again after tracing.
+            self.codes.difference_update(_with_nested([function.__code__]))
         if any(value is each for each in _ENVIRONMENT):
             self._environment(read, function)
         elif isinstance(value, type):
@@ -650,21 +653,27 @@ def _content_of(cell: Any) -> Any:
 
 
 def _imported(read: CodeRead, function: FunctionType) -> Any:
-    """Return the module that a function's code imports, or None if it belongs to an installed package."""
+    """Return the module that a function's code imports, without running a user's module.
+
+    Return None if the module belongs to an installed package, and `_ABSENT` if it is a user's and is not imported.
+    """
     try:
         name = importlib.util.resolve_name(read.name, str(function.__globals__.get("__package__") or ""))
         top = name.partition(".")[0]
-        if top not in sys.modules:
+        if top in sys.modules:
+            if _is_installed(top) and top not in _VERSIONED:
+                return None  # other programs decide whether its modules were imported before
+            fixed = top in _VERSIONED or (top in sys.stdlib_module_names and not _is_users(top))
+        else:
             found = importlib.util.find_spec(top)
             origin = next(iter([found.origin, *(found.submodule_search_locations or ())]), None) if found else _SITE
-            if origin is not None and origin.startswith(_SITE):
+            if origin is not None and origin.startswith(_SITE) and top not in _VERSIONED:
                 return None
-        elif _is_installed(top) and top not in _VERSIONED:
-            return None  # other programs decide whether its modules were imported before
-        return importlib.import_module(name)
+            fixed = top in _VERSIONED or origin in ("built-in", "frozen") or is_versioned(origin or "")
+        return importlib.import_module(name) if fixed else sys.modules.get(name, _ABSENT)
     except ImportError:
         return None
-    except Exception as error:  # the user's module may fail in any way
+    except Exception as error:
         raise UnknownError(f"it imports {read.name}: {error}") from error
 
 
