@@ -16,6 +16,9 @@ SCALES = {parameter: at + 2.0 for at, parameter in enumerate(GIVEN[:2])}
 NAMED = GIVEN[0]
 MODULES = [nn.Linear(2, 2, bias=False) for _ in range(3)]
 FROZEN = {MODULES[0]}
+TAKEN = {parameter: at + 2.0 for at, parameter in enumerate(GIVEN)}
+PENDING = set(GIVEN)
+MARKED = {GIVEN[2]: 0.0}
 
 
 def reads_a_value(given: Any, x: torch.Tensor) -> torch.Tensor:
@@ -35,9 +38,53 @@ def asks_for_a_member(given: Any, x: torch.Tensor) -> torch.Tensor:
     return y.detach() if given in FROZEN else y * 3
 
 
+def asks_for_a_key_that_it_took(given: Any, x: torch.Tensor) -> torch.Tensor:
+    scale = TAKEN.pop(given)
+    y = given * x * scale * TAKEN.get(given, 3.0)
+    if given in TAKEN:
+        y = y * 5
+    TAKEN[given] = scale
+    return y
+
+
+def asks_for_a_key_that_it_deleted(given: Any, x: torch.Tensor) -> torch.Tensor:
+    scale = TAKEN[given]
+    del TAKEN[given]
+    y = given * x * (5.0 if given in TAKEN else scale)
+    TAKEN[given] = scale
+    return y
+
+
+def asks_for_a_member_that_it_discarded(given: Any, x: torch.Tensor) -> torch.Tensor:
+    PENDING.discard(given)
+    y: torch.Tensor = given * x
+    if given in PENDING:
+        y = y * 5
+    PENDING.add(given)
+    return y
+
+
+def asks_after_a_change(given: Any, x: torch.Tensor) -> torch.Tensor:
+    MARKED[NAMED] = 1.0
+    y: torch.Tensor = given * x
+    if given not in MARKED:
+        y = y * 5
+    del MARKED[NAMED]
+    return y
+
+
 @pytest.mark.parametrize(
     ("program", "given"),
-    [(reads_a_value, GIVEN[:2]), (reads_a_default, GIVEN), (reads_a_global, GIVEN), (asks_for_a_member, MODULES)],
+    [
+        (reads_a_value, GIVEN[:2]),
+        (reads_a_default, GIVEN),
+        (reads_a_global, GIVEN),
+        (asks_for_a_member, MODULES),
+        (asks_for_a_key_that_it_took, GIVEN),
+        (asks_for_a_key_that_it_deleted, GIVEN),
+        (asks_for_a_member_that_it_discarded, GIVEN),
+        (asks_after_a_change, GIVEN[1:]),
+    ],
 )
 @pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])
 def test_a_program_computes_with_the_object_of_each_call(

@@ -301,7 +301,10 @@ def _guard_of_same_object(stock: Any, source: Any, known: Any) -> Any:
 def _guard_of_absent_key(stock: Any, self: Any, tx: Any, args: Sequence[Any]) -> None:
     stock(self, tx, args)
     key = args[0]
-    if self.source and key.source and not key.is_python_constant() and key not in self:
+    if not self.source or not key.source or key.is_python_constant():
+        return
+    # The traced code may have added or removed the key. A guard asks for the keys before the call.
+    if key not in ConstDictVariable(self.original_items):
         install_guard(self.make_guard(functools.partial(_absent, key=key.source)))
 
 
