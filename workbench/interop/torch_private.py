@@ -134,7 +134,7 @@ SEAM = PrivateApi(
             "visit",
         ),
         "SideEffects": ("check_allowed_side_effect", "is_modified", "load_attr"),
-        "TorchInGraphFunctionVariable": ("_get_handlers",),
+        "TorchInGraphFunctionVariable": ("_get_handlers", "call_function"),
         "UnspecializedNNModuleVariable": (
             "call_function",
             "get_nn_module_stack_source",
@@ -143,7 +143,7 @@ SEAM = PrivateApi(
         ),
         "ConstDictVariable": ("install_dict_contains_guard",),
         "GuardBuilder": ("DUPLICATE_INPUT", "arg_ref"),
-        "TensorVariable": ("get_python_hash", "method_add_"),
+        "TensorVariable": ("call_method", "get_python_hash", "method_add_"),
         "UserDefinedObjectVariable": ("get_python_hash",),
         "UserFunctionVariable": ("call_function",),
         "VariableBuilder": ("wrap_symfloat",),

@@ -84,21 +84,60 @@ uses the module only if the module's globals are the function's globals.
 """
 
 
-_IN_PLACE = frozenset({operator.iadd, operator.isub, operator.imul, operator.itruediv})
+# The operator `imatmul` is missing: for tensors, it is not in place.
+_IN_PLACE_NAMES = frozenset(
+    {"iadd", "iand", "ifloordiv", "ilshift", "imod", "imul", "ior", "ipow", "irshift", "isub", "itruediv", "ixor"}
+)
+_IN_PLACE = frozenset(getattr(operator, name) for name in _IN_PLACE_NAMES)
+_METHODS_IN_PLACE = frozenset(f"__{name}__" for name in _IN_PLACE_NAMES)
 
 
-def _keep_written(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    made = stock(self, tx, args, kwargs)
-    written = args[0].realize() if self.fn in _IN_PLACE else None
+def _keep_written(made: Any, written: Any) -> Any:
+    """Return the variable `written` of the tensor that a call wrote, if the result `made` can only be this tensor."""
+    written = written.realize() if written is not None else None
     if not isinstance(written, TensorVariable) or not isinstance(made, TensorVariable) or written.source is None:
         return made
-    return written if written.requires_grad == made.requires_grad else made  # the write may begin a history
+    # The write may begin a history. Methods such as `t_` change the shape or strides.
+    same = all(getattr(written, each) == getattr(made, each) for each in _KEPT)
+    return written if same else made
+
+
+_KEPT = ("requires_grad", "dtype", "device", "_size", "stride")
+
+
+def _is_in_place(name: str) -> bool:
+    return name in _METHODS_IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+
+
+def _call_operator(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    made = stock(self, tx, args, kwargs)
+    return _keep_written(made, args[0]) if self.fn in _IN_PLACE else made
+
+
+def _call_tensor_method(stock: Any, self: Any, tx: Any, name: str, args: Sequence[Any], kwargs: Any) -> Any:
+    made = stock(self, tx, name, args, kwargs)
+    return _keep_written(made, self) if _is_in_place(name) else made
+
+
+def _call_torch_function(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    made = stock(self, tx, args, kwargs)
+    if "out" in kwargs:
+        return _keep_written(made, kwargs["out"])
+    in_place = _is_in_place(getattr(self.value, "__name__", "")) or (
+        "inplace" in kwargs and kwargs["inplace"].is_python_constant() and kwargs["inplace"].as_python_constant()
+    )
+    return _keep_written(made, next(iter((*args, *kwargs.values())), None)) if in_place else made
 
 
 written_tensors_kept = ThreadPatches(
-    "written tensors", lambda: [wrap_function(BuiltinVariable, "call_function", _keep_written)]
+    "written tensors",
+    lambda: [
+        wrap_function(BuiltinVariable, "call_function", _call_operator),
+        wrap_function(TensorVariable, "call_method", _call_tensor_method),
+        wrap_function(TorchInGraphFunctionVariable, "call_function", _call_torch_function),
+    ],
 )
-"""Make Dynamo know that ``parameter -= x`` leaves `parameter` the same tensor.
+"""Make Dynamo know that a write returns the written tensor: ``p -= x``, ``p.sub_(x)``, ``torch.sub(p, x, out=p)``.
 
 Dynamo takes the result for a new tensor. It therefore forgets ``parameter.grad = None`` behind ``parameter -= x``, so
 that the next backward adds to the old gradient. Remove this when Dynamo returns the written tensor itself.
