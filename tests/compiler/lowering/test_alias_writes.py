@@ -187,7 +187,16 @@ def upsampled(x: torch.Tensor) -> torch.Tensor:
     return y[0, 0].sin()
 
 
+def transposed_by_einsum(x: torch.Tensor) -> torch.Tensor:
+    """Write into the base of a view that is not a view of the first argument."""
+    y = x.sin()
+    turned = torch.einsum("ij->ji", y)
+    y.mul_(3)
+    return y.cos() + turned.exp()
+
+
 PROGRAMS = [
+    transposed_by_einsum,
     under_other_names,
     dropped_nothing,
     repeated_in_a_checkpoint,
@@ -254,10 +263,36 @@ def viewed_in_a_checkpoint(x: torch.Tensor) -> torch.Tensor:
     return y * x
 
 
-COPIES = [diagonal, windows, viewed_in_a_checkpoint]
+def through_einsum(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    torch.einsum("ij->ji", y).mul_(1.5)
+    return y
 
 
-@pytest.mark.parametrize("program", COPIES, ids=lambda program: program.__name__)
+def through_another_type(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.view(torch.int32).view(torch.float32).mul_(1.5)
+    return y + x
+
+
+def through_broadcast_tensors(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    torch.broadcast_tensors(x.sin(), y)[1].mul_(1.5)
+    return y
+
+
+def of_the_same_type(x: torch.Tensor) -> torch.Tensor:
+    """Write into the base of a `view` of a type, which stops the gradient in PyTorch."""
+    y = x.sin()
+    same = y.view(torch.float32)
+    y.mul_(1.5)
+    return y.cos() + same.exp()
+
+
+COPIES = [through_einsum, through_another_type, through_broadcast_tensors, diagonal, windows, viewed_in_a_checkpoint]
+
+
+@pytest.mark.parametrize("program", [of_the_same_type, *COPIES], ids=lambda program: program.__name__)
 def test_pytorch_runs_a_write_through_a_view_that_is_a_copy_in_thunder(
     program: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:

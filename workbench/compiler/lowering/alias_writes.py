@@ -191,15 +191,16 @@ def _base_of(node: fx.Node) -> fx.Node | None:
     if node.target is _CHECKPOINT:
         made = {*map(_storage_of, tree_iter(node.meta.get("example_value")))} - {None}
         return next((each for each in node.all_input_nodes if memory_of(each) in made), None)
-    first = node.args[0] if node.args else None
-    if node.op not in ("call_method", "call_function") or not isinstance(first, fx.Node):
-        return None
     memory = memory_of(node)
+    if node.op not in ("call_method", "call_function") or memory is None or not node.all_input_nodes:
+        return None
+    first = node.all_input_nodes[0]
     if first.target is _CHECKPOINT:
         # A region may return a view of its input. `unnoticed_write` refuses a write into such a view.
-        same = memory is not None and any(memory_of(each) == memory for each in first.all_input_nodes)
-        return first if same else None
-    return first if memory is not None and memory == memory_of(first) else None
+        return first if any(memory_of(each) == memory for each in first.all_input_nodes) else None
+    # The base need not come first, as in `torch.einsum`. One of several results may be a view of any argument.
+    several = first.all_input_nodes if node.target is operator.getitem and first.op.startswith("call") else ()
+    return next((each for each in (*node.all_input_nodes, *several) if memory_of(each) == memory), None)
 
 
 def memory_of(node: fx.Node) -> int | None:
@@ -219,11 +220,40 @@ def _storage_of(first: Any) -> int | None:
         return None
 
 
+def _is_known_view(view: fx.Node) -> bool:
+    """Return whether a node makes a view of its first argument, in PyTorch and in Thunder."""
+    return (
+        _name(view) in _PARTS | _SEVERAL | _SHARED
+        and view.all_input_nodes[0] is _base_of(view)
+        and not (_name(view) == "view" and _has_type(view))
+    )
+
+
+def _has_type(view: fx.Node) -> bool:
+    return any(isinstance(given, torch.dtype) for given in (*view.args, *view.kwargs.values()))
+
+
+def _can_run_again(view: fx.Node) -> bool:
+    """Return whether a node only makes a view of a tensor, so that it can be run again after a write."""
+    if view.target is getattr:
+        return True
+    # In PyTorch, `view(dtype)` stops the gradient. Thunder's gradient does not stop there.
+    if _has_type(view) and any(map(_wants_gradient, view.all_input_nodes)):
+        return False
+    return _only_computes(view) and _base_of(view) in view.all_input_nodes and not _writes_elsewhere(view)
+
+
+def _writes_elsewhere(view: fx.Node) -> bool:
+    return bool(written_nodes(view)) or view.kwargs.get("out") is not None
+
+
 def _has_every_element(view: fx.Node) -> bool:
     """Return whether a view has every element of its base, and each with the same value."""
     base = view.all_input_nodes[0]
     one, other = (node.meta.get("example_value") for node in (view, base))
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor) or _name(view) not in _WHOLE:
+        return False
+    if _name(view) == "view" and _has_type(view):  # Thunder makes a copy
         return False
     conjugates = one.is_conj() is not other.is_conj() or one.is_neg() is not other.is_neg()
     return one.dtype == other.dtype and one.numel() == other.numel() and not conjugates
@@ -261,7 +291,7 @@ def merge_same(graph: fx.Graph) -> None:
         if own is None or memory is None or written.isdisjoint((own, memory)):
             continue
         dropped_nothing = node.target in _DROPOUTS and _drops_nothing(node)
-        same = own == memory and _name(node) in _SAME and _is_alike(node, given) and not written_nodes(node)
+        same = own == memory and _name(node) in _SAME | {"view"} and _is_alike(node, given) and not written_nodes(node)
         if not dropped_nothing and not same:
             continue
         written.add(memory)
@@ -324,6 +354,17 @@ class Aliases:
             for read in node.all_input_nodes:
                 found.setdefault(owners[read], []).append((node, read))
         return found
+
+    @functools.cached_property
+    def _copied(self) -> frozenset[fx.Node]:
+        """Nodes whose results may be copies in Thunder, although PyTorch makes views. All other views are known."""
+        found: set[fx.Node] = set()
+        for node in self._graph.nodes:
+            above, written = _base_of(node), writes(node)
+            made = written is None and above is not None and not _is_known_view(node)
+            if made or (written or above) in found:
+                found.add(node)
+        return frozenset(found)
 
     @functools.cached_property
     def _names_by_memory(self) -> dict[int, list[fx.Node]]:
@@ -486,11 +527,12 @@ class Aliases:
         chain = _chain(node)
         *parts, owner = [view for view in chain if writes(view) is None]
         renamed = bool(parts) and any(writes(view) is not None for view in chain[1:])
-        copied = renamed or any(_name(part) not in _PARTS | _SEVERAL | _SHARED for part in parts)
+        copied = renamed or any(not _is_known_view(part) for part in parts)
         unseen = node in self._nodes_without_gradient
         found = list(self._later_reads(node, chain, copied=copied))
         if not found and not (copied and owner.op in _GIVEN):
             return None
+        copied = copied or any(name in self._copied for _, name in found)
         lost = unseen and any(
             _wants_gradient(name) and reader not in self._nodes_without_gradient for reader, name in found
         )
@@ -509,6 +551,8 @@ class Aliases:
             *parts,
             *(view for _, name in found for view in _chain(name) if view is not owner and view is not node),
         }
+        if not all(writes(name) is not None or _can_run_again(name) for name in names):
+            raise NotImplementedError(COPIED)
         return AliasWrite(tuple(parts), owner, tuple(sorted(names)))
 
     def _later_reads(
@@ -517,14 +561,15 @@ class Aliases:
         """Yield pairs: a node that reads the written memory after a write, and the name by which this node reads it.
 
         `copied` is True if Thunder makes a copy where PyTorch makes a view. Reads by a name that is created after the
-        write do not count. If `copied` is False, only reads that take part in gradients count. Reads by the name of
-        the written tensor count only if `copied` is False and the write runs while gradients are switched off.
+        write do not count. If `copied` is False, and the name is a view in Thunder, too, only reads that take part in
+        gradients count. Reads by the name of the written tensor count only if `copied` is False and the write runs
+        while gradients are switched off.
         """
         known = () if node in self._nodes_without_gradient and not copied else (node, chain[1])
         for behind, read in self._reads.get(chain[-1], ()):
             before = node < behind and (read is node or read < node) and read not in known
             seen = behind not in self._nodes_without_gradient and (behind.op == "output" or _wants_gradient(behind))
-            if before and (copied or (seen and _wants_gradient(read))):
+            if before and (copied or read in self._copied or (seen and _wants_gradient(read))):
                 yield behind, read
 
 
