@@ -74,6 +74,26 @@ class Hooked(Features):
         return result.square().sum() + hidden.sum()
 
 
+class BeforeNode(Features):
+    """Changes the gradients that an autograd node inside of a part receives."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result, hidden = self.features(x)
+        torch._dynamo.graph_break()
+        hidden.grad_fn.register_prehook(lambda gradients: tuple(3 * each for each in gradients))
+        return result.square().sum() + hidden.sum()
+
+
+class BehindNode(Features):
+    """Changes the gradients that an autograd node inside of a part returns."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result, hidden = self.features(x)
+        torch._dynamo.graph_break()
+        hidden.grad_fn.register_hook(lambda gradients, _: tuple(3 * each for each in gradients))
+        return result.square().sum() + hidden.sum()
+
+
 class Outer(Features):
     """Differentiates by a result on which no other result of its part depends."""
 
@@ -103,6 +123,18 @@ def test_a_gradient_inside_of_a_part_is_eagers(kind: Callable[[], nn.Module]) ->
     bench = workbench.open(model, x, device="cpu", executor="torch")
     assert isinstance(bench, PartsBench)
     assert "the gradient of a result on which other results" in bench.parts[0].refusal
+    for ours, theirs in zip(gradients(bench.config.jit(model), model, x), gradients(eager, eager, x), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", [BeforeNode, BehindNode])
+def test_pytorch_runs_a_part_with_a_hook_on_a_node(kind: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = kind()
+    x, eager = torch.randn(5, 4), copy.deepcopy(model)
+    bench = workbench.open(model, x, device="cpu", executor="torch")
+    assert isinstance(bench, PartsBench)
+    assert "registers a hook on an autograd node" in bench.parts[0].refusal
     for ours, theirs in zip(gradients(bench.config.jit(model), model, x), gradients(eager, eager, x), strict=True):
         torch.testing.assert_close(ours, theirs)
 

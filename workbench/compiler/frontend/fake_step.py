@@ -63,6 +63,10 @@ _INNER = (
     "the step asks for the gradient of a result on which other results of the part depend (torch.autograd.grad, "
     "retain_grad or a hook), and a plan has no gradients inside of a part: PyTorch runs the part"
 )
+_NODE_HOOK = (
+    "the step registers a hook on an autograd node of the part, and a plan is one node with other gradients: PyTorch "
+    "runs the part"
+)
 _BACKWARD_AGAIN = "several backwards run through the part, and a plan has one: PyTorch runs the part"
 
 
@@ -460,6 +464,11 @@ def _register_hooks(node: Any, register: Callable[[torch.Tensor], None], output:
     register(output)
 
 
+@torch.compiler.disable  # the program's code calls it, which Dynamo compiles
+def _refuse_node_hook(part: str, *_: Any) -> None:
+    raise UnplannablePartError(part, _NODE_HOOK)
+
+
 class _PartNode(torch.autograd.Function):
     """Autograd function of a part. Its backward adds itself to the record, and returns the gradients of the inputs."""
 
@@ -483,6 +492,7 @@ class _PartNode(torch.autograd.Function):
         ctx.inner, ctx.given = {}, frozenset()
         # PyTorch calls this when the program registers a hook on an output.
         ctx._register_hook_dict = functools.partial(_register_hooks, ctx, ctx._register_hook_dict)
+        ctx.register_hook = ctx.register_prehook = functools.partial(_refuse_node_hook, part)
         # Other parts may write into these tensors. Autograd allows this for detached tensors, but not for views.
         return tuple(output.detach() for output in outputs)
 
