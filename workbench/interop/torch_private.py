@@ -32,6 +32,7 @@ SEAM = PrivateApi(
         "FrameAction": "torch._dynamo.types:FrameAction",
         "FrameExecStrategy": "torch._dynamo.types:FrameExecStrategy",
         "ConstDictVariable": "torch._dynamo.variables.dicts:ConstDictVariable",
+        "SetVariable": "torch._dynamo.variables:SetVariable",
         "ConstantVariable": "torch._dynamo.variables.constant:ConstantVariable",
         "DictGetItemSource": "torch._dynamo.source:DictGetItemSource",
         "FailOnRecompileLimitHit": "torch._dynamo.exc:FailOnRecompileLimitHit",

@@ -32,6 +32,7 @@ from workbench.interop.torch_private import (
     InliningInstructionTranslator,
     InstructionTranslatorBase,
     LocalGeneratorObjectVariable,
+    SetVariable,
     SideEffects,
     TensorVariable,
     TorchInGraphFunctionVariable,
@@ -357,6 +358,12 @@ same_objects_guarded = ThreadPatches(
     lambda: [
         wrap_function(dynamo_builder, "make_dupe_guard", _guard_of_same_object),
         wrap_function(ConstDictVariable, "install_dict_contains_guard", _guard_of_absent_key),
+        # Since PyTorch 2.12, a set is no dictionary to Dynamo.
+        *(
+            wrap_function(SetVariable, name, _guard_of_absent_key)
+            for name in ("install_set_contains_guard",)
+            if hasattr(SetVariable, name)
+        ),
     ],
 )
 """Make Dynamo guard which keys of a dictionary or set an object is, and that two names are the same object.
