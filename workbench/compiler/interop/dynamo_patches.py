@@ -358,11 +358,10 @@ same_objects_guarded = ThreadPatches(
     lambda: [
         wrap_function(dynamo_builder, "make_dupe_guard", _guard_of_same_object),
         wrap_function(ConstDictVariable, "install_dict_contains_guard", _guard_of_absent_key),
-        # Since PyTorch 2.12, a set is no dictionary to Dynamo.
         *(
-            wrap_function(SetVariable, name, _guard_of_absent_key)
-            for name in ("install_set_contains_guard",)
-            if hasattr(SetVariable, name)
+            [wrap_function(SetVariable, "install_set_contains_guard", _guard_of_absent_key)]
+            if hasattr(SetVariable, "install_set_contains_guard")
+            else []  # before PyTorch 2.12, sets are dictionaries to Dynamo
         ),
     ],
 )
