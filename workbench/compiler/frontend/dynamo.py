@@ -313,15 +313,68 @@ class DynamoCompiled:
         return detach_outputs(graph, run)
 
 
+_STATE = (
+    "state_dict", "load_state_dict", "_save_to_state_dict", "_load_from_state_dict", "get_extra_state",
+    "set_extra_state",
+)  # fmt: skip
+"""Methods for checkpoints, which PyTorch may implement with data of one module, such as its version or its hooks."""
+_CALLS = ("__call__", "_call_impl", "_wrapped_call_impl")
+"""Methods that are not forwarded, because the original's would run without compilation."""
+_CONTAINER = ("__len__", "__getitem__", "__setitem__", "__delitem__", "__iter__", "__reversed__", "__contains__")
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    """Return a method of a `CompiledModule` that calls the original module's method."""
+
+    def method(self: CompiledModule, *args: Any, **kwargs: Any) -> Any:
+        result = getattr(self._original, name)(*args, **kwargs)
+        return self if result is self._original else result
+
+    method.__name__ = name
+    return method
+
+
+def _methods_like(kind: type[torch.nn.Module], own: type[CompiledModule]) -> dict[str, Any]:
+    """Return the methods by which a `CompiledModule` behaves as a module of type `kind`."""
+
+    def forward(self: CompiledModule, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(*args, **kwargs)
+
+    forward.__doc__ = kind.forward.__doc__
+    with contextlib.suppress(TypeError, ValueError):  # a forward in C may have no signature
+        setattr(forward, "__signature__", inspect.signature(kind.forward))  # noqa: B010
+    base = torch.nn.Module
+    overridden = [
+        name
+        for name, method in vars(base).items()
+        if callable(method) and getattr(own, name) is method and getattr(kind, name) is not method
+    ]
+    names = {*overridden, *_STATE, *(name for name in _CONTAINER if hasattr(kind, name))} - set(_CALLS)
+    return {**{name: _forwarded(name) for name in names}, "forward": forward}
+
+
 class CompiledModule(torch.nn.Module):
-    """A module that calls a `DynamoCompiled` object. It has the parameters, buffers and modules of the original."""
+    """A module that calls a `DynamoCompiled` object.
+
+    The module has the parameters, buffers, modules, attributes and methods of the original module. Attributes that are
+    set on it are set on the original module, which the compiled program reads.
+    """
+
+    def __new__(cls, module: torch.nn.Module, compiled: DynamoCompiled) -> CompiledModule:
+        """Return an object of a class of its own, because Python looks up methods such as ``__len__`` in the class."""
+        made = type(cls.__name__, (cls,), {"__module__": cls.__module__, **_methods_like(type(module), cls)})
+        return super().__new__(made)
 
     def __init__(self, module: torch.nn.Module, compiled: DynamoCompiled) -> None:
         super().__init__()
         # Share the original's dictionaries: an entry that is registered, moved or loaded in one of the two modules also
         # changes in the other.
-        self.__dict__.update(_parameters=module._parameters, _buffers=module._buffers, _modules=module._modules)
-        self.__dict__.update(_original=module, _compiled=compiled, _again=None)
+        shared = {
+            name: value
+            for name, value in vars(module).items()
+            if name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set") or "state_dict" in name
+        }
+        self.__dict__.update(shared, _original=module, _compiled=compiled, _again=None)
 
     @property
     def training(self) -> bool:
@@ -348,10 +401,6 @@ class CompiledModule(torch.nn.Module):
             )
         return again, (self._original,)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the compiled module."""
-        return self._compiled(*args, **kwargs)
-
     def _last_change(self) -> str:
         return self._compiled._last_change()
 
@@ -373,6 +422,25 @@ class CompiledModule(torch.nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self.__dict__["_original"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._has_own(name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._original, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self._has_own(name):
+            super().__delattr__(name)
+        else:
+            delattr(self._original, name)
+
+    def _has_own(self, name: str) -> bool:
+        """Return whether an attribute is the wrapper's, as in `torch.compile`: a hook, the mode, or a method."""
+        return name in self.__dict__ or hasattr(type(self), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._original)
 
 
 def detach_outputs(graph: fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -450,8 +518,13 @@ def jit_among_ranks(
 
 
 def wrap_like(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
-    """Return a module that calls `compiled` if the program is a module, and `compiled` itself otherwise."""
-    return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
+    """Return a module that calls `compiled` if the program is a module, and `compiled` itself otherwise.
+
+    The result has the name, the documentation and the signature of the program.
+    """
+    if isinstance(program, torch.nn.Module):
+        return CompiledModule(program, compiled)
+    return functools.update_wrapper(compiled, program, updated=())
 
 
 def prepare_graph(

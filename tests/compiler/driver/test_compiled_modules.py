@@ -1,0 +1,147 @@
+"""A compiled module behaves as the module it was made from: state, attributes, methods and signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+
+type Compile = Callable[[nn.Module], Any]
+
+
+class Masked(nn.Module):
+    """A module with a buffer that checkpoints leave out, extra state, and a method for one more entry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("mask", torch.ones(4), persistent=False)
+        self.scale, self.steps, self.moved = 0.5, 0, 0
+
+    def forward(self, x: torch.Tensor, shift: float = 0.0) -> torch.Tensor:
+        """Return x, scaled."""
+        return torch.sin(self.linear(x * self.mask)) * self.scale + shift
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"steps": self.steps}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.steps = state["steps"]
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return {**super().state_dict(*args, **kwargs), "words": torch.ones(1)}
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *rest: Any) -> None:
+        state.pop(f"{prefix}words", None)
+        super()._load_from_state_dict(state, prefix, *rest)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Masked:
+        self.moved += 1
+        super()._apply(fn, recurse)
+        return self
+
+
+@pytest.fixture(scope="module")
+def compile_module() -> Compile:
+    config = workbench.open(Masked(), torch.ones(2, 4), executor="torch").config
+    return config.jit  # type: ignore[no-any-return]
+
+
+def test_checkpoints_of_a_compiled_module_are_those_of_the_module(compile_module: Compile) -> None:
+    module, other = Masked(), Masked()
+    compiled = compile_module(module)
+    compiled.steps = 7
+    stored = compiled.state_dict()
+    torch.testing.assert_close(stored, module.state_dict())
+    assert "mask" not in stored
+    other.load_state_dict(stored)
+    assert other.steps == 7
+    other.steps = 9
+    compiled.load_state_dict(other.state_dict())
+    assert module.steps == 9
+
+
+def test_a_module_around_a_compiled_module_has_the_same_checkpoints(compile_module: Compile) -> None:
+    module = Masked()
+    plain, compiled = nn.Sequential(module), nn.Sequential(compile_module(module))
+    torch.testing.assert_close(compiled.state_dict(), plain.state_dict())
+    module.steps = 3
+    stored = plain.state_dict()
+    module.steps = 0
+    compiled.load_state_dict(stored)
+    assert module.steps == 3
+
+
+def test_a_hook_of_the_state_is_called_for_both_modules(compile_module: Compile) -> None:
+    module = Masked()
+    compiled, seen = compile_module(module), []
+    compiled.register_state_dict_post_hook(lambda *given: seen.append(given[2]))
+    compiled.state_dict()
+    module.state_dict()
+    assert len(seen) == 2
+
+
+@pytest.mark.slow
+def test_an_attribute_that_is_set_on_a_compiled_module_is_what_the_program_reads(compile_module: Compile) -> None:
+    module, x = Masked(), torch.randn(2, 4)
+    compiled = compile_module(module)
+    before = compiled(x)
+    compiled.scale = 1.5
+    torch.testing.assert_close(compiled(x), before * 3)
+    assert module.scale == 1.5
+    compiled.note = "kept"
+    assert module.note == "kept"
+    del compiled.note
+    assert not hasattr(module, "note")
+
+
+def test_methods_that_the_module_overrides_are_called(compile_module: Compile) -> None:
+    module = Masked()
+    compiled = compile_module(module)
+    assert compiled.double() is compiled
+    assert module.moved == 1
+    assert next(compiled.parameters()).dtype == torch.float64
+    assert "get_extra_state" in dir(compiled)
+
+
+def test_the_signature_of_a_compiled_module_is_that_of_the_module(compile_module: Compile) -> None:
+    """Hugging Face's `Trainer` chooses the columns of a data set by the names of the parameters."""
+    compiled = compile_module(Masked())
+    assert inspect.signature(compiled.forward) == inspect.signature(Masked().forward)
+    assert compiled.forward.__doc__ == "Return x, scaled."
+
+
+def test_a_hook_on_a_compiled_module_is_its_own(compile_module: Compile) -> None:
+    module = Masked()
+    compiled, seen = compile_module(module), []
+    compiled.register_forward_hook(lambda *given: seen.append("after"))
+    module(torch.ones(2, 4))
+    assert seen == []
+
+
+@pytest.mark.slow
+def test_a_compiled_container_has_a_length_and_items() -> None:
+    layers = nn.Sequential(nn.Linear(4, 6), nn.Tanh())
+    config = workbench.open(layers, torch.ones(2, 4), executor="torch").config
+    compiled = config.jit(layers)
+    assert len(compiled) == 2
+    assert compiled[0] is layers[0]
+    assert list(compiled) == list(layers)
+    torch.testing.assert_close(compiled(torch.ones(2, 4)), layers(torch.ones(2, 4)))
+    assert bool(config.jit(Masked())), "a module without a length is true"
+
+
+def test_a_compiled_function_has_the_name_and_the_signature_of_the_function() -> None:
+    def loss_of(x: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+        """Return a loss."""
+        return (x * weight).sum()
+
+    compiled = workbench.open(loss_of, torch.ones(3, requires_grad=True), executor="torch").config.jit(loss_of)
+    assert (compiled.__name__, compiled.__doc__) == ("loss_of", "Return a loss.")
+    assert inspect.signature(compiled) == inspect.signature(loss_of)
