@@ -400,3 +400,41 @@ def test_a_value_whose_type_thunder_declares_wrong_is_reported() -> None:
     # For the second input, Thunder declares bool + 1 as int8, but PyTorch computes int64.
     assert not found[0]
     assert len(found[1]) == 1
+
+
+NORMS: dict[str, Callable[[], nn.Module]] = {
+    "batch norm": lambda: nn.BatchNorm2d(16),
+    "group norm": lambda: nn.GroupNorm(4, 16),
+}
+POOLS: dict[str, Callable[[], nn.Module]] = {"max": lambda: nn.MaxPool2d(2), "average": lambda: nn.AvgPool2d(2)}
+
+
+class Squares(nn.Module):
+    """The sum of the squares of a module's result."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(*modules)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.inside(x) ** 2).sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("norm", NORMS)
+def test_for_a_pool_after_a_norm_the_predicted_peak_equals_the_measured_peak(
+    norm: str, pool: str, order: torch.memory_format
+) -> None:
+    function = Squares(NORMS[norm](), nn.ReLU(), POOLS[pool]())
+    program = resolve(function, torch.randn(4, 16, 32, 32).to(memory_format=order))
+    captured = api.capture(program, "torch")
+    plan = assert_arithmetic_equals_stepper(captured, {})
+    assert plan.peak_bytes == pytest.approx(measured_peak(program, "torch", {}), rel=0.001)
+    choices = dict.fromkeys(recomputable(plan), "recompute")
+    plan = assert_arithmetic_equals_stepper(captured, choices)
+    assert plan.peak_bytes == pytest.approx(measured_peak(program, "torch", choices), rel=0.001)
+    offloads = {site.id: "offload" for site in plan.sites if site.id.startswith("saved:") and "offload" in site.options}
+    plan = assert_arithmetic_equals_stepper(captured, offloads)
+    assert plan.peak_bytes == pytest.approx(measured_peak(program, "torch", offloads), rel=0.001)

@@ -293,3 +293,12 @@ def test_facts_of_a_statement_on_shared_memory_do_not_apply_to_separate_memory()
     assert not bench.plan.warnings
     ours, eager = (torch.autograd.grad(run(x).sum(), x)[0] for run in (bench.config.jit(scaled), scaled))
     torch.testing.assert_close(ours, eager)
+
+
+def test_a_statement_reads_values_with_the_data_types_that_pytorch_makes() -> None:
+    # Thunder declares bool + 1 as int8, but PyTorch makes int64.
+    added = claimed(lambda x: (x + 1) * 2, torch.ones(64, dtype=torch.bool))
+    found = trace_facts(added)
+    bsym, _ = of(added, "mul")
+    assert found.dtypes[bsym.output.name] == torch.int64
+    assert found.storage_bytes[found.storage_of[bsym.output.name]] == 64 * torch.int64.itemsize

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -232,17 +232,27 @@ def forwarded_inputs(fusion: Any) -> dict[str, str]:
     return inputs
 
 
-def fake_tensors(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+def fake_tensors(
+    mode: FakeTensorMode,
+    proxies: Sequence[Any],
+    strides: Sequence[Sequence[int]],
+    dtypes: Mapping[str, torch.dtype],
+) -> list[torch.Tensor]:
     """Return a fake tensor in `mode` for each proxy.
 
-    The fake tensors are constructed directly. This is faster than `torch.empty` in `mode`, which is dispatched in
-    Python.
+    `dtypes` has, by name, the data types of the proxies that Thunder declares with another data type. The fake tensors
+    are constructed directly. This is faster than `torch.empty` in `mode`, which is dispatched in Python.
     """
     with _disable_current_modes():
         return [
             FakeTensor(
                 mode,
-                torch.empty_strided(tuple(proxy.shape), tuple(one), dtype=to_torch_dtype(proxy.dtype), device="meta"),
+                torch.empty_strided(
+                    tuple(proxy.shape),
+                    tuple(one),
+                    dtype=dtypes.get(proxy.name) or to_torch_dtype(proxy.dtype),
+                    device="meta",
+                ),
                 to_torch_device(proxy.device),
             )
             for proxy, one in zip(proxies, strides, strict=True)

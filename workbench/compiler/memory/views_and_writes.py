@@ -23,6 +23,7 @@ from workbench.compiler.interop.thunder_api import (
     NumberProxy,
     TensorProxy,
     prims,
+    to_torch_dtype,
     tree_flatten,
 )
 from workbench.compiler.memory.fake_execution import (
@@ -77,6 +78,9 @@ class TraceFacts:
         Bytes of each storage.
     root : list of str
         For each storage, the name of the first proxy in it.
+    dtypes : dict of str to torch.dtype
+        Data types of the tensors that Thunder declares with another data type. For example, Thunder declares the
+        indices of a max pooling as floating point, and the sum of a bool and 1 as int8; PyTorch makes int64.
     segments : list of (Segment, SegmentEffects)
         The statements, and their effects.
     """
@@ -87,6 +91,7 @@ class TraceFacts:
     views: set[str]
     storage_bytes: list[int]
     root: list[str]
+    dtypes: dict[str, torch.dtype] = dataclasses.field(default_factory=dict)
     segments: list[tuple[Segment, SegmentEffects]] = dataclasses.field(default_factory=list)
 
     @property
@@ -136,6 +141,8 @@ class StatementEffects:
     """For each output tensor, a text that says where its elements are in the first input. Empty if the statement does
     more than move elements.
     """
+    dtypes: tuple[torch.dtype | None, ...] = ()
+    """For each output tensor, its data type if Thunder declares another one, else None. Empty if all are None."""
     parts: tuple[tuple[Any, computes.Computation], ...] = ()
     """The statements into which this statement was decomposed, in order, each with its computation."""
     computation: computes.Computation | None = None
@@ -165,6 +172,8 @@ class SegmentEffects:
         Strides of each of `names`.
     views : frozenset of str
         Those of `names` that are views.
+    dtypes : dict of str to torch.dtype
+        Data types of those of `names` that Thunder declares with another data type.
     new_bytes : list of int
     roots : list of str
         Bytes and first value of each added storage.
@@ -178,6 +187,7 @@ class SegmentEffects:
     tensors: tuple[int, ...] = ()
     strides: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     views: frozenset[str] = frozenset()
+    dtypes: dict[str, torch.dtype] = dataclasses.field(default_factory=dict)
     new_bytes: list[int] = dataclasses.field(default_factory=list)
     roots: list[str] = dataclasses.field(default_factory=list)
     tensor_count: int = 0
@@ -274,6 +284,7 @@ def trace_facts(
         views=walk.views,
         storage_bytes=walk.storage_bytes,
         root=walk.root,
+        dtypes=walk.dtypes,
         segments=[(each, walk.segment(each) if segments else walk.visit(each)) for each in whole],
     )
 
@@ -303,6 +314,7 @@ class _StorageWalk:
         self.views: set[str] = set()
         self.storage_bytes: list[int] = []
         self.root: list[str] = []
+        self.dtypes: dict[str, torch.dtype] = {}
 
     def continue_from(self, earlier: TraceFacts | _StorageWalk) -> None:
         """Copy the values and storages of an earlier walk into this walk."""
@@ -312,6 +324,7 @@ class _StorageWalk:
         self.views.update(earlier.views)
         self.storage_bytes.extend(earlier.storage_bytes)
         self.root.extend(earlier.root)
+        self.dtypes.update(earlier.dtypes)
 
     def begin(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Add the arguments to an empty walk. The result is cached for the program's other traces."""
@@ -363,7 +376,7 @@ class _StorageWalk:
             if idle:
                 return _NOTHING
             return dataclasses.replace(_NOTHING, computation=computes.statement_computation(bsym, {}))
-        moved = _offload_effects(bsym, inputs, outputs, self.strides)
+        moved = _offload_effects(bsym, inputs, outputs, self.strides, self.dtypes)
         if moved is not None:
             fact = _add_computation(moved, bsym, inputs, outputs)
         else:
@@ -400,6 +413,7 @@ class _StorageWalk:
             outside,
             tuple([self.strides[name] for name in outside]),
             tuple([name for name in outside if name in self.views]),
+            self.misdeclared(outside),
             shared,
         )
         found: SegmentEffects | None = segment.get(key)
@@ -413,6 +427,7 @@ class _StorageWalk:
         self.tensor_of.update(zip(found.names, map(objects.__getitem__, found.tensors), strict=True))
         self.strides |= found.strides
         self.views |= found.views
+        self.dtypes |= found.dtypes
         self.storage_bytes += found.new_bytes
         self.root += found.roots
         return found
@@ -431,6 +446,7 @@ class _StorageWalk:
             tensors=(made := _sources_of([self.tensor_of[name] for name in names], tensors)),
             strides={name: self.strides[name] for name in names},
             views=frozenset(names) & self.views,
+            dtypes={name: self.dtypes[name] for name in names if name in self.dtypes} if self.dtypes else {},
             new_bytes=self.storage_bytes[base:],
             roots=self.root[base:],
             tensor_count=len({number for number in made if number < 0}),
@@ -444,7 +460,7 @@ class _StorageWalk:
         """
 
         def find() -> StatementEffects:
-            key = (self.settings, statement_memory_key(bsym, self.strides), shared)
+            key = (self.settings, statement_memory_key(bsym, self.strides), shared, others)
             known = _found.get(key)
             if known is None:
                 known = _add_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
@@ -460,8 +476,16 @@ class _StorageWalk:
         # its memory.
         shared = self.shared_inputs(inputs)
         lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
-        found: StatementEffects = structure_of(bsym).get_or_make(("facts", self.settings, lie, shared), find)
+        others = self.misdeclared([proxy.name for proxy in inputs])
+        key = ("facts", self.settings, lie, shared, others)
+        found: StatementEffects = structure_of(bsym).get_or_make(key, find)
         return found
+
+    def misdeclared(self, names: Sequence[str]) -> tuple[tuple[int, torch.dtype], ...]:
+        """Return the positions and the data types of the values that Thunder declares with another data type."""
+        if not self.dtypes:
+            return ()
+        return tuple([(at, self.dtypes[name]) for at, name in enumerate(names) if name in self.dtypes])
 
     def shared_inputs(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         """Return the number of each input's storage, and the number of its tensor object.
@@ -481,11 +505,14 @@ class _StorageWalk:
         made: dict[int, int] = {}
         tensors = fact.tensors or tuple(-1 - i for i in range(len(outputs)))
         views = fact.views or (False,) * len(outputs)
-        for proxy, origin, strides, tensor, view in zip(
-            outputs, fact.sources, fact.strides, tensors, views, strict=True
+        dtypes = fact.dtypes or (None,) * len(outputs)
+        for proxy, origin, strides, tensor, view, dtype in zip(
+            outputs, fact.sources, fact.strides, tensors, views, dtypes, strict=True
         ):
             if proxy.name in self.storage_of:
                 continue
+            if dtype is not None:
+                self.dtypes[proxy.name] = dtype
             if tensor >= 0:
                 self.tensor_of[proxy.name] = self.tensor_of[inputs[tensor].name]
             else:
@@ -515,7 +542,8 @@ class _StorageWalk:
 
         names = [proxy.name for proxy in inputs]
         lie = tuple([self.strides[name] for name in names])
-        key = ("facts", self.settings, lie, tuple([name in self.views for name in names]), *self.shared_inputs(inputs))
+        views = tuple([name in self.views for name in names])
+        key = ("facts", self.settings, lie, views, self.misdeclared(names), *self.shared_inputs(inputs))
         found: StatementEffects = structure_of(bsym).get_or_make(key, find)
         return found
 
@@ -540,6 +568,7 @@ class _StorageWalk:
             inner.strides[proxy.name] = self.strides[proxy.name]
             inner.tensor_of[proxy.name] = self.tensor_of[proxy.name]
         inner.views.update(proxy.name for proxy in inputs if proxy.name in self.views)
+        inner.dtypes.update((proxy.name, self.dtypes[proxy.name]) for proxy in inputs if proxy.name in self.dtypes)
         # Use the same storage numbers in the inner walk. Inputs that share a storage in this walk then also share a
         # storage in the inner walk.
         inner.storage_bytes.extend(self.storage_bytes)
@@ -573,6 +602,7 @@ class _StorageWalk:
                 new[storage] = -1 - len(new_bytes)
                 new_bytes.append(inner.storage_bytes[storage])
             sources.append(new[storage])
+        names = [proxy.name for proxy in outputs]
         pytorchs = {proxy.name for proxy in outputs if same is None or proxy.name in same}
         return StatementEffects(
             sources=tuple(sources),
@@ -588,6 +618,7 @@ class _StorageWalk:
             ),
             flops=sum(fact.flops for fact in found),
             assumed=any(fact.assumed for fact in found),
+            dtypes=_unless_all_none([inner.dtypes.get(name) if name in pytorchs else None for name in names]),
             parts=tuple(
                 (member, fact.computation)
                 for member, fact in zip(bsyms, found, strict=True)
@@ -621,7 +652,7 @@ class _StorageWalk:
         text, outside = source(bsym)
         outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
         namespace = dict(outside)
-        made_up = fake_tensors(self.cache.mode, inputs, [self.strides[proxy.name] for proxy in inputs])
+        made_up = fake_tensors(self.cache.mode, inputs, [self.strides[proxy.name] for proxy in inputs], self.dtypes)
         with fake_execution(self.cache.mode):
             tensors = []
             for proxy, tensor in zip(inputs, made_up, strict=True):
@@ -662,6 +693,12 @@ class _StorageWalk:
             views=tuple(tensor._base is not None for tensor in made),
             transient_bytes=max(0, peak - before - sum(new_bytes)),
             flops=allocations.flops,
+            dtypes=_unless_all_none(
+                [
+                    None if tensor.dtype == to_torch_dtype(proxy.dtype) else tensor.dtype
+                    for proxy, tensor in zip(outputs, made, strict=True)
+                ]
+            ),
             moves=self._moves(bsym, text, outside, inputs, outputs, tensors, made),
         )
 
@@ -688,7 +725,8 @@ class _StorageWalk:
             return ()
         if not all(self.strides[proxy.name] == _contiguous(proxy.shape) for proxy in inputs):
             namespace = dict(outside)
-            tensors = fake_tensors(self.cache.mode, inputs, [_contiguous(proxy.shape) for proxy in inputs])
+            strides = [_contiguous(proxy.shape) for proxy in inputs]
+            tensors = fake_tensors(self.cache.mode, inputs, strides, self.dtypes)
             namespace.update((proxy.name, tensor) for proxy, tensor in zip(inputs, tensors, strict=True))
             with fake_execution(self.cache.mode):
                 exec(text, namespace)
@@ -724,6 +762,10 @@ def _sources_of(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...
     return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
 
 
+def _unless_all_none(dtypes: Sequence[torch.dtype | None]) -> tuple[torch.dtype | None, ...]:
+    return () if all(dtype is None for dtype in dtypes) else tuple(dtypes)
+
+
 def _add_computation(
     fact: StatementEffects, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> StatementEffects:
@@ -745,22 +787,36 @@ def _add_computation(
 
 
 def _offload_effects(
-    bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known_strides: Mapping[str, tuple[int, ...]]
+    bsym: Any,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    known_strides: Mapping[str, tuple[int, ...]],
+    known_dtypes: Mapping[str, torch.dtype],
 ) -> StatementEffects | None:
     """Return the effects of a statement that offloads, reloads or waits for a reload; None for any other statement.
 
-    An offloaded copy takes no device memory. A reload makes one storage. Reloaded values have the strides that they had
-    before the offload.
+    An offloaded copy takes no device memory. A reload makes one storage. Reloaded values have the strides and data
+    types that they had before the offload.
     """
     name = bsym.sym.name
     if name.startswith(OFFLOAD):
         return StatementEffects(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
     if name.startswith(RELOAD):
-        strides = tuple(known_strides.get(p.name.removeprefix(RELOAD_PREFIX), _contiguous(p.shape)) for p in outputs)
-        return StatementEffects(sources=(-1,) * len(outputs), strides=strides, new_bytes=(bytes_of(inputs[0]),))
+        names = [p.name.removeprefix(RELOAD_PREFIX) for p in outputs]
+        return StatementEffects(
+            sources=(-1,) * len(outputs),
+            strides=tuple(known_strides.get(n, _contiguous(p.shape)) for n, p in zip(names, outputs, strict=True)),
+            new_bytes=(bytes_of(inputs[0]),),
+            dtypes=_unless_all_none([known_dtypes.get(name) for name in names]),
+        )
     if name.startswith(ARRIVE):
         strides = tuple(known_strides[proxy.name] for proxy in inputs)
-        return StatementEffects(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
+        return StatementEffects(
+            sources=tuple(range(len(outputs))),
+            strides=strides,
+            new_bytes=(),
+            dtypes=_unless_all_none([known_dtypes.get(proxy.name) for proxy in inputs]),
+        )
     return None
 
 
