@@ -34,7 +34,9 @@ BEAM_STEPS = 400_000
 
 WIDEST_BEAM = 32
 
-_MOVABLE = (Kind.OP, Kind.FUSION, Kind.COPY, Kind.FENCE)
+_MOVABLE = frozenset(map(int, (Kind.OP, Kind.FUSION, Kind.COPY, Kind.FENCE)))
+# Convert flags to integers, because `&` on members of an enumeration is slow.
+_INPLACE, _RANDOM = int(StatementFlag.INPLACE), int(StatementFlag.RANDOM)
 _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
 
 
@@ -235,10 +237,12 @@ def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) 
     writer: dict[int, int] = {}
     readers: defaultdict[int, int] = defaultdict(int)
     drawn = barrier = -1
-    for place, row in enumerate(rows.tolist()):
-        reads, makes = statements.inputs[row].tolist(), statements.outputs[row].tolist()
-        flags, bit = int(statements.flags[row]), 1 << place
-        fixed = int(statements.kind[row]) not in _MOVABLE or not makes
+    columns = (
+        *(ragged.take_rows(rows).lists() for ragged in (statements.inputs, statements.outputs)),
+        *(column[rows].tolist() for column in (statements.flags, statements.kind)),
+    )
+    for place, (reads, makes, flags, kind) in enumerate(zip(*columns, strict=True)):
+        bit, fixed = 1 << place, kind not in _MOVABLE or not makes
         for value in reads:
             if value in makers:
                 before[place] |= 1 << makers[value]
@@ -247,14 +251,14 @@ def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) 
         for one in memory:
             if one in writer:
                 before[place] |= 1 << writer[one]
-        if flags & StatementFlag.INPLACE:
+        if flags & _INPLACE:
             for one in memory:
                 before[place] |= readers.pop(one, 0)
                 writer[one] = place
         else:
             for one in memory:
                 readers[one] |= bit
-        if flags & StatementFlag.RANDOM:
+        if flags & _RANDOM:
             if drawn >= 0:
                 before[place] |= 1 << drawn
             drawn = place
@@ -287,12 +291,12 @@ def order_late(half: StatementReads, order: Sequence[int], members: Collection[i
 
 def are_already_late(half: StatementReads, members: Collection[int]) -> bool:
     """Return whether `order_late` would leave the current order unchanged."""
-    others = [0]
-    for statement in range(len(half.rows)):
-        others.append(others[-1] + (statement not in members))
+    ordered = sorted(members)
     # The order changes if a statement outside of `members` is between a member and the first statement that needs it.
-    if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.successors[m])):
-        return False
+    for at, member in enumerate(ordered):
+        after = half.successors[member]
+        if after and bisect_left(ordered, min(after)) - at < min(after) - member:
+            return False
     return order_late(half, unchanged_order(half), members) == unchanged_order(half)
 
 
