@@ -220,7 +220,12 @@ class ExecutorState:
         return self.options
 
     def finish(self, fused: TraceCtx) -> TraceCtx:
-        """Store the number of fusions of `fused` that have to be compiled, and return `fused`."""
+        """Store the number of fusions of `fused` that have to be compiled, and return `fused`.
+
+        The fusions of a plan are never compiled, so nothing is stored for a plan.
+        """
+        if self.kept is not None:
+            return fused
         fusions = [bsym for bsym in fused.bound_symbols if bsym.sym.is_fusion]
         self.compilation.count = compilations(sharing_keys(fusions), share=self.options.share)
         return fused

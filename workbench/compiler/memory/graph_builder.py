@@ -323,6 +323,8 @@ class _Builder:
 
     def value(self, proxy: Any, flags: int = 0) -> int:
         """Return the index of a value, and add the value if it is new."""
+        # `|` on members of an enumeration is slow.
+        flags = int(flags)
         found = self.index.get(proxy.name)
         if found is None:
             found = self.index[proxy.name] = len(self.traits)

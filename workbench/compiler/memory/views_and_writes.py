@@ -39,7 +39,7 @@ from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside,
 from workbench.compiler.memory.nvfuser_aliasing import OutputLayout, output_layouts
 from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.trace import canonical_text as computes
-from workbench.compiler.trace.bsym_memo import shared_of, structure_of
+from workbench.compiler.trace.bsym_memo import identity, shared_of, structure_of
 from workbench.compiler.trace.fingerprints import statement_memory_key
 from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor, storage_bytes_of
 from workbench.compiler.trace.segments import Segment, SegmentTable
@@ -315,6 +315,8 @@ class _StorageWalk:
         self.storage_bytes: list[int] = []
         self.root: list[str] = []
         self.dtypes: dict[str, torch.dtype] = {}
+        self.collections: set[int] = set()
+        """The `identity` of each collection whose items were added by `enter_all`."""
 
     def continue_from(self, earlier: TraceFacts | _StorageWalk) -> None:
         """Copy the values and storages of an earlier walk into this walk."""
@@ -360,21 +362,33 @@ class _StorageWalk:
             self.strides[proxy.name] = strides
             self.tensor_of[proxy.name] = next(_NUMBERS)
 
+    def enter_all(self, proxies: Sequence[Any]) -> None:
+        """Add each of `proxies` that is a tensor, and the tensors in each collection, as `enter` does."""
+        for proxy in proxies:
+            if isinstance(proxy, CollectionProxy):
+                if identity(proxy) not in self.collections:
+                    self.collections.add(identity(proxy))
+                    self.enter_all(tree_flatten(proxy.collection())[0])
+            elif is_tensor(proxy):
+                self.enter(proxy)
+
     def statement(self, bsym: Any) -> StatementEffects:
         """Add the outputs of a statement, and return the effects of the statement."""
-        if bsym.sym.id is prims.PrimIDs.DEL:
+        id = bsym.sym.id
+        if id is prims.PrimIDs.DEL:
+            return _NOTHING
+        if type(id) is not str and id in _IDLE:
+            # The same collection of saved values may be in several of these statements.
+            self.enter_all(bsym.flat_proxy_args)
+            self.enter_all(bsym.flat_proxy_outs)
             return _NOTHING
         inputs, outputs = _inputs(bsym), _outputs(bsym)
         for proxy in inputs:
             if proxy.name not in self.storage_of:
                 self.enter(proxy)
-        id = bsym.sym.id
-        idle = type(id) is not str and id in _IDLE
-        if idle or id == prims.PrimIDs.GET_GRAD or not outputs:
+        if id == prims.PrimIDs.GET_GRAD or not outputs:
             for proxy in outputs:
                 self.enter(proxy)
-            if idle:
-                return _NOTHING
             return dataclasses.replace(_NOTHING, computation=computes.statement_computation(bsym, {}))
         moved = _offload_effects(bsym, inputs, outputs, self.strides, self.dtypes)
         if moved is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,12 +111,35 @@ def recompute_in_backward(
     return remove_dead(edited, memo)
 
 
-def _statements_with(segments: Sequence[Segment], names: frozenset[str]) -> Iterator[tuple[int, BoundSymbol]]:
-    """Yield all statements of each segment that contains one of `names`, with their indices in the trace."""
+class _Index(NamedTuple):
+    """Where a segment's statements make and read values: by name, the indices of the statements in the segment.
+
+    `readers` does not have `get_grad`, because it does not read its argument. The argument only identifies the value
+    whose gradient `get_grad` returns.
+    """
+
+    makers: dict[str, int]
+    readers: dict[str, list[int]]
+
+
+def _index(segment: Segment) -> _Index:
+    found = _Index({}, {})
+    for i, bsym in enumerate(segment.bsyms):
+        if is_statement(bsym):
+            for name in made_names(bsym):
+                found.makers.setdefault(name, i)
+            if bsym.sym.id is not prims.PrimIDs.GET_GRAD:
+                for name in read_names(bsym):
+                    found.readers.setdefault(name, []).append(i)
+    return found
+
+
+def _segments_with(segments: Sequence[Segment], names: frozenset[str]) -> Iterator[tuple[int, Segment, _Index]]:
+    """Yield each segment that contains one of `names`, with the index of its first statement in the trace."""
     begin = 0
     for segment in segments:
         if not names.isdisjoint(segment.names):
-            yield from ((i, bsym) for i, bsym in enumerate(segment.bsyms, begin) if is_statement(bsym))
+            yield begin, segment, segment.get_or_make("makers and readers", partial(_index, segment))
         begin += len(segment.bsyms)
 
 
@@ -126,9 +150,9 @@ def _makers(segments: Sequence[Segment], names: frozenset[str]) -> dict[str, int
     them by their parts.
     """
     makers: dict[str, int] = {}
-    for i, bsym in _statements_with(segments, names):
-        for name in names.intersection(made_names(bsym)):
-            makers.setdefault(name, i)
+    for begin, _, index in _segments_with(segments, names):
+        for name in index.makers.keys() & names:
+            makers.setdefault(name, begin + index.makers[name])
     return makers
 
 
@@ -141,12 +165,10 @@ def _made_in_backward(graph: Graph, backward: NDArray[np.bool_]) -> frozenset[st
 
 def _backward_readers(segments: Sequence[Segment], names: frozenset[str], made_in_backward: frozenset[str]) -> set[int]:
     """Return the indices of the statements of the backward that read one of `names`."""
-    # Exclude `get_grad`, because it does not read its argument. The argument only identifies the value whose gradient
-    # `get_grad` returns.
     made = {
-        i: made_in_backward.intersection(made_names(bsym))
-        for i, bsym in _statements_with(segments, names)
-        if bsym.sym.id is not prims.PrimIDs.GET_GRAD and not names.isdisjoint(read_names(bsym))
+        begin + i: made_in_backward.intersection(made_names(segment.bsyms[i]))
+        for begin, segment, index in _segments_with(segments, names)
+        for i in {i for name in index.readers.keys() & names for i in index.readers[name]}
     }
     makers = _makers(segments, frozenset().union(*made.values()))
     return {i for i, found in made.items() if any(makers[name] == i for name in found)}
