@@ -11,7 +11,7 @@ import pytest
 import workbench
 from tests.needs import needs_nvfuser
 from workbench.analysis.equivalence import value_numbering
-from workbench.analysis.equivalence.prove import prove
+from workbench.analysis.equivalence.prove import Prover, prove
 from workbench.compiler import api
 from workbench.compiler.memory import views_and_writes
 from workbench.compiler.memory.views_and_writes import FactsCache, trace_facts
@@ -52,6 +52,29 @@ def test_a_second_choice_reads_and_numbers_only_the_segments_that_changed(monkey
     assert 0 < sum(read) < statements / 2
     assert 0 < sum(numbered) < len(plan.graph.statements) / 2
     assert plan.proof.proven
+
+
+@pytest.mark.slow
+def test_blocks_with_collectives_get_the_numbers_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = workbench.open("fsdp_llama", layers=4, ranks=2, device="planned", executor="nvfuser")
+    stock, able = bench.stock_plan.graph, recomputable(bench)
+    plans = [bench.plan_under({able[at]: "recompute"}).graph for at in (0, -1)]
+    bucketed = bench.plan_under({"waits.bucket": "layer"}).graph
+    prover = Prover(stock)
+    numbered: list[int] = []
+    number = value_numbering.ValueNumbering._number_rows
+
+    def counted_number(self: Any, begin: int, end: int) -> None:
+        numbered.append(end - begin)
+        number(self, begin, end)
+
+    monkeypatch.setattr(value_numbering.ValueNumbering, "_number_rows", counted_number)
+    for graph in (*plans, bucketed):
+        numbered.clear()
+        of_blocks = prover._number_graph(graph)
+        assert graph is bucketed or sum(numbered) < len(graph.statements) / 2
+        assert of_blocks == prover._number_graph(dataclasses.replace(graph, blocks=None))
+        assert len(of_blocks.rows) == len(of_blocks.reads) == len(graph.statements)
 
 
 def test_effects_of_a_segment_are_not_reused_if_its_inputs_share_memory_in_another_way() -> None:

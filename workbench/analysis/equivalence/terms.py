@@ -235,7 +235,14 @@ def may_write(graph: Graph, terms: Terms) -> bool:
     if (graph.statements.flags & StatementFlag.INPLACE).any():
         return True
     texts = set(graph.statements.computes) - {""}
-    return any(step.action not in _MAKING for text in texts for step in terms.steps(text)[0])
+    return any(_step_may_write(step) for text in texts for step in terms.steps(text)[0])
+
+
+def _step_may_write(step: ParsedLine) -> bool:
+    if step.action == SEND:
+        return any(share != -1 for share in step.shares)
+    # A wait only writes into memory that the collective has written.
+    return step.action not in _MAKING and step.action != WAIT
 
 
 def kind_of(graph: Graph, value: int) -> str:

@@ -120,6 +120,8 @@ class _NumberedBlock(NamedTuple):
     rows: list[tuple[int, ...]]
     reads: list[tuple[int, ...]]
     draws: list[int]
+    collectives: list[tuple[int, bool]]
+    """The numbers of the collectives that begin, with True, and that are waited for, with False, in order."""
     applied: dict[str, set[Any]]
 
 
@@ -188,6 +190,8 @@ class ValueNumbering:
 
         If the collective overwrites the sent tensor, the entry is -1 and None instead.
         """
+        self.collectives: list[tuple[int, bool]] = []
+        """The begins and waits of collectives so far, as in `_NumberedBlock`."""
         self.rows: list[tuple[int, ...]] = []
         self.reads: list[tuple[int, ...]] = []
         self.writes: list[tuple[int, int]] = []
@@ -275,9 +279,9 @@ class ValueNumbering:
     def _number_block(self, key: BlockKey, begin: int, end: int) -> None:
         """Number the rows of a block; reuse the results of a graph with an equal block and equal numbers before it.
 
-        No statement writes or communicates. Therefore the results depend only on the rows, the number and the kind of
-        each value that they read from outside, and the number of random draws before them. A block with a value of
-        unknown content is not reused, because such a value has another number in each graph.
+        No statement of the graph writes. Therefore the results depend only on the rows, the number and the kind of each
+        value that they read from outside, and the number of random draws before them. A block with a value of unknown
+        content is not reused, because such a value has another number in each graph.
         """
         rows = self.columns
         taken = rows.in_items[rows.in_from[begin] : rows.in_from[end]]
@@ -286,7 +290,7 @@ class ValueNumbering:
         if _OUTSIDE not in known:
             known[_OUTSIDE] = rows.outside_reads(begin, end)
         nodes = [self.nodes.get(taken[at]) for at in known[_OUTSIDE]]
-        before = len(self.rows), len(self.draws), self.unknown
+        before, begun = (len(self.rows), len(self.draws), self.unknown), len(self.collectives)
         # The number of a gradient in a joint graph also depends on the outputs of the program.
         if None in nodes or _GET_GRAD in rows.kinds[begin:end]:
             self._number_rows(begin, end)
@@ -299,6 +303,12 @@ class ValueNumbering:
             self.rows += found.rows
             self.reads += found.reads
             self.draws += found.draws
+            for number, begins in found.collectives:
+                if begins:
+                    # Nothing can overwrite what is sent.
+                    self._begin_collective(number, -1, None)
+                else:
+                    self._end_collective(number)
             for rule, numbers in found.applied.items():
                 self.applied[rule] |= numbers
             return
@@ -310,6 +320,7 @@ class ValueNumbering:
                 self.rows[before[0] :],
                 self.reads[before[0] :],
                 self.draws[before[1] :],
+                self.collectives[begun:],
                 {rule: numbers for rule, numbers in self.applied.items() if numbers},
             )
         for rule, numbers in self.applied.items():
@@ -667,14 +678,22 @@ class ValueNumbering:
             self.structure.setdefault(number, ("sent", call, packed))
         if step.shares[0] >= 0:
             self._write(operands[step.shares[0]], number)
-            self.under_way[number] = (-1, None)
+            self._begin_collective(number, -1, None)
         else:
-            self.under_way[number] = (numbers[0], operands[0])
+            self._begin_collective(number, numbers[0], operands[0])
         return self._outputs(step, operands, numbers, number)
+
+    def _begin_collective(self, number: int, sent: int, source: _Node | None) -> None:
+        self.under_way[number] = (sent, source)
+        self.collectives.append((number, True))
+
+    def _end_collective(self, number: int) -> tuple[int, _Node | None]:
+        self.collectives.append((number, False))
+        return self.under_way.pop(number, (-1, None))
 
     def _wait(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         (node,), (number,) = operands, numbers
-        sent, source = self.under_way.pop(number, (-1, None))
+        sent, source = self._end_collective(number)
         if source is not None and self.content_of(source) != sent:
             number = self.number(("overwritten while it is sent", number, self.content_of(source)))
         waited = self.number(("wait", number))
