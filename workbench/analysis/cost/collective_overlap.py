@@ -32,6 +32,10 @@ HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 
 _NO_KERNEL = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
 
+# Convert to integers, because operations on members of an enumeration are slow.
+_COLLECTIVE, _WAIT = int(Kind.COLLECTIVE), int(Kind.WAIT)
+_VIEW, _RETURNED = int(StatementFlag.VIEW), int(ValueFlag.OUTPUT | ValueFlag.SAVED | ValueFlag.GRADIENT)
+
 _TRAFFIC = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0, "all_to_all": 1.0}
 """Traffic of each rank in a ring of n ranks, in units of (n - 1) / n of the full tensor.
 
@@ -166,29 +170,44 @@ class Links:
 
 def links(graph: Graph) -> Links:
     """Find the collectives of a graph, and their waits and readers."""
-    statements, consumers = graph.statements, graph.consumers
+    statements, columns = graph.statements, _Columns(graph)
     issues = np.flatnonzero((statements.parent < 0) & (statements.kind == Kind.COLLECTIVE))
-    waits = []
-    for issue in issues.tolist():
-        readers = (r for v in statements.outputs[issue].tolist() for r in consumers[v].tolist())
-        waits.append(min((r for r in readers if statements.kind[r] == Kind.WAIT), default=-1))
+    waits = [
+        min((r for r in columns.readers_of(issue) if columns.kind[r] == _WAIT), default=-1) for issue in issues.tolist()
+    ]
     return Links(
         issue=issues.astype(np.int32),
         wait=np.asarray(waits, np.int32),
-        readers=Ragged.of(sorted(_readers(graph, wait)) if wait >= 0 else () for wait in waits),
+        readers=Ragged.of(sorted(_readers(columns, wait)) if wait >= 0 else () for wait in waits),
         bytes=np.asarray([_result_bytes(graph, issue) for issue in issues], np.int64),
     )
 
 
-def _readers(graph: Graph, row: int) -> set[int]:
+class _Columns:
+    """Columns of a graph as lists, which are faster to index than arrays."""
+
+    def __init__(self, graph: Graph) -> None:
+        statements, values = graph.statements, graph.values
+        self.kind, self.side, self.flags = statements.kind.tolist(), statements.side.tolist(), statements.flags.tolist()
+        self.inputs, self.outputs = statements.inputs.lists(), statements.outputs.lists()
+        self.consumers = graph.consumers.lists()
+        self.producer, self.storage, self.value_flags = (
+            values.producer.tolist(),
+            values.storage.tolist(),
+            values.flags.tolist(),
+        )
+
+    def readers_of(self, row: int) -> list[int]:
+        """Return the rows that read an output of `row`."""
+        return [reader for value in self.outputs[row] for reader in self.consumers[value]]
+
+
+def _readers(columns: _Columns, row: int) -> set[int]:
     """Return the rows that compute with the outputs of `row`, directly or through views. See `Links.readers`."""
-    statements, consumers = graph.statements, graph.consumers
     found: set[int] = set()
-    for value in statements.outputs[row].tolist():
-        for reader in consumers[value].tolist():
-            if statements.side[reader] != statements.side[row]:
-                continue
-            found |= _readers(graph, reader) if statements.flags[reader] & StatementFlag.VIEW else {reader}
+    for reader in columns.readers_of(row):
+        if columns.side[reader] == columns.side[row]:
+            found |= _readers(columns, reader) if columns.flags[reader] & _VIEW else {reader}
     return found
 
 
@@ -476,49 +495,43 @@ def _ranges(
     (kernels + 1,) float64
         Entry n is the seconds of the first n kernels together.
     """
-    statements, values = graph.statements, graph.values
-    rows = _rows(graph).tolist()
-    moves = _movable(graph, rows)
+    columns, rows = _Columns(graph), _rows(graph).tolist()
+    moves = _movable(graph, columns, rows)
     compute_order = {row: at for at, row in enumerate(row for row in rows if not moves[row])}
-    compute = [cost.compute_s[row] for row in compute_order]
-    prefix = np.concatenate(([0.0], np.cumsum(compute)))
-    first = next((at for row, at in compute_order.items() if statements.side[row] != FORWARD), len(compute_order))
+    prefix = np.concatenate(([0.0], np.cumsum(cost.compute_s[list(compute_order)])))
+    first = next((at for row, at in compute_order.items() if columns.side[row] != FORWARD), len(compute_order))
     low, high = dict.fromkeys(rows, 0), dict.fromkeys(rows, len(compute_order))
     for row in rows:
-        low[row] = 0 if statements.side[row] == FORWARD else first
-        for producer in (int(values.producer[v]) for v in statements.inputs[row]):
+        low[row] = 0 if columns.side[row] == FORWARD else first
+        for producer in (columns.producer[v] for v in columns.inputs[row]):
             if producer >= 0:
                 low[row] = max(low[row], low[producer] if moves[producer] else compute_order[producer] + 1)
     for row in reversed(rows):
-        high[row] = first if statements.side[row] == FORWARD else len(compute_order)
-        for reader in (r for v in statements.outputs[row] for r in graph.consumers[v].tolist()):
+        high[row] = first if columns.side[row] == FORWARD else len(compute_order)
+        for reader in columns.readers_of(row):
             high[row] = min(high[row], high[reader] if moves[reader] else compute_order[reader])
     found: dict[int, list[tuple[int, int, float]]] = {}
-    for row in (row for row in rows if statements.kind[row] == Kind.COLLECTIVE):
-        group = max(int(statements.group[row]), 0)
+    for row in (row for row in rows if columns.kind[row] == _COLLECTIVE):
+        group = max(int(graph.statements.group[row]), 0)
         found.setdefault(group, []).append((low[row], high[row], float(cost.communication_s[row])))
     return found, prefix
 
 
-def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
-    statements, values = graph.statements, graph.values
-    moves = {
-        row: bool(statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT) or statements.flags[row] & StatementFlag.VIEW)
-        for row in rows
-    }
-    hangs = {row: statements.kind[row] == Kind.WAIT for row in rows}
+def _movable(graph: Graph, columns: _Columns, rows: Sequence[int]) -> dict[int, bool]:
+    kind, storage = columns.kind, columns.storage
+    moves = {row: kind[row] in (_COLLECTIVE, _WAIT) or bool(columns.flags[row] & _VIEW) for row in rows}
+    hangs = {row: kind[row] == _WAIT for row in rows}
     for row in rows:
-        producers = [int(values.producer[v]) for v in statements.inputs[row] if values.storage[v] >= 0]
+        producers = [columns.producer[v] for v in columns.inputs[row] if storage[v] >= 0]
         if producers and all(p >= 0 and hangs[p] for p in producers):
             hangs[row] = moves[row] = True
-    feeds = {row: statements.kind[row] == Kind.COLLECTIVE for row in rows}
-    returned = ValueFlag.OUTPUT | ValueFlag.SAVED | ValueFlag.GRADIENT
+    feeds = {row: kind[row] == _COLLECTIVE for row in rows}
     for row in reversed(rows):
-        outputs = statements.outputs[row]
-        readers = [r for v in outputs for r in graph.consumers[v].tolist()]
-        if readers and all(feeds[r] for r in readers) and not (values.flags[outputs] & returned).any():
-            inputs = [v for v in statements.inputs[row] if values.storage[v] >= 0]
-            if len(inputs) == 1 or statements.name[row].startswith(PACK):
+        readers = columns.readers_of(row)
+        returned = any(columns.value_flags[v] & _RETURNED for v in columns.outputs[row])
+        if readers and all(feeds[r] for r in readers) and not returned:
+            inputs = [v for v in columns.inputs[row] if storage[v] >= 0]
+            if len(inputs) == 1 or graph.statements.name[row].startswith(PACK):
                 feeds[row] = moves[row] = True
     return moves
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.cost.collective_overlap import PACK, UNPACK
@@ -29,25 +29,28 @@ from workbench.compiler.memory.views_and_writes import reduces_in_place, trace_f
 from workbench.compiler.pipeline.collective_schedule import Collective, CollectiveRole, CollectiveSchedule
 from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.trace import copy_sets
+from workbench.compiler.trace.bsym_memo import made_names, read_names
 from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.compiler.trace.statement_order import apply_order
 from workbench.compiler.trace.tags import has_tag
 
-_SHAPES = (
-    "broadcast_in_dim",
-    "expand",
-    "getitem",
-    "permute",
-    "reshape",
-    "slice",
-    "slice_prim",
-    "squeeze",
-    "torch_prims_reshape_impl",
-    "torch_slice_prim_impl",
-    "transpose",
-    "unsqueeze",
-    "view",
+_SHAPES = frozenset(
+    (
+        "broadcast_in_dim",
+        "expand",
+        "getitem",
+        "permute",
+        "reshape",
+        "slice",
+        "slice_prim",
+        "squeeze",
+        "torch_prims_reshape_impl",
+        "torch_slice_prim_impl",
+        "transpose",
+        "unsqueeze",
+        "view",
+    )
 )
 
 
@@ -131,26 +134,29 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Collec
     made: dict[str, int] = {}
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, bsym in enumerate(statements):
-        for arg in bsym.flat_proxy_args:
-            readers[arg.name].append(i)
-        made.update((out.name, i) for out in bsym.flat_proxy_outs if out.name not in made)
-        tensors = _tensors(bsym.flat_proxy_args)
+        for name in read_names(bsym):
+            readers[name].append(i)
+        for name in made_names(bsym):
+            made.setdefault(name, i)
         if bsym.sym.name in WAITS:
             roles[i] = CollectiveRole.WAIT
         elif any(isinstance(out, FutureTensorProxy) for out in bsym.flat_proxy_outs):
             roles[i] = CollectiveRole.ISSUE
-        elif (bsym.sym.name in _SHAPES or bsym.sym.name.startswith(UNPACK)) and tensors:
+        elif (bsym.sym.name in _SHAPES or bsym.sym.name.startswith(UNPACK)) and (
+            tensors := _tensors(bsym.flat_proxy_args)
+        ):
             sources = [roles[made[t.name]] if t.name in made else CollectiveRole.COMPUTE for t in tensors]
             if all(role in (CollectiveRole.WAIT, CollectiveRole.VIEW) for role in sources):
                 roles[i] = CollectiveRole.VIEW
     for i in reversed(range(len(statements))):
         bsym = statements[i]
-        read = [r for out in bsym.flat_proxy_outs for r in readers[out.name]]
+        if roles[i] is not CollectiveRole.COMPUTE:
+            continue
+        read = [r for name in made_names(bsym) for r in readers.get(name, ())]
         if (
-            roles[i] is CollectiveRole.COMPUTE
-            and read
+            read
             and all(roles[r] in (CollectiveRole.ISSUE, CollectiveRole.PRODUCER) for r in read)
-            and not any(out.name in returned for out in bsym.flat_proxy_outs)
+            and returned.isdisjoint(made_names(bsym))
             and (len(_tensors(bsym.flat_proxy_args)) == 1 or bsym.sym.name.startswith(PACK))
             and len(bsym.flat_proxy_outs) == 1
             and not _writes(bsym)
@@ -183,8 +189,9 @@ def _predecessors(
     made: dict[str, int] = {}
     last = -1
     for i, bsym in enumerate(statements):
-        before[i].update(made[a.name] for a in bsym.flat_proxy_args if a.name in made)
-        made.update((out.name, i) for out in bsym.flat_proxy_outs if out.name not in made)
+        before[i].update(made[name] for name in read_names(bsym) if name in made)
+        for name in made_names(bsym):
+            made.setdefault(name, i)
         if roles[i] is CollectiveRole.COMPUTE:
             if last >= 0:
                 before[i].add(last)
@@ -246,7 +253,7 @@ def _ranges(
 def _collectives(
     trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], context: LeverContext
 ) -> tuple[Collective, ...]:
-    made = {out.name: i for i, b in reversed(list(enumerate(statements))) for out in b.flat_proxy_outs}
+    made = {name: i for i, b in reversed(list(enumerate(statements))) for name in made_names(b)}
     arguments = [
         out.name
         for b in context.claimed.bound_symbols
@@ -254,6 +261,7 @@ def _collectives(
         for out in b.flat_proxy_outs
     ]
     gradients = trace.bound_symbols[-1].flat_args if TraceTag.BACKWARD in trace.tags else ()
+    given = frozenset(arguments)
     gradient_of = {
         gradient.name: argument
         for argument, gradient in zip(arguments, gradients, strict=False)
@@ -261,8 +269,8 @@ def _collectives(
     }
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, bsym in enumerate(statements):
-        for arg in bsym.flat_proxy_args:
-            readers[arg.name].append(i)
+        for name in read_names(bsym):
+            readers[name].append(i)
     found = []
     for issue, bsym in enumerate(statements):
         if roles[issue] is not CollectiveRole.ISSUE:
@@ -275,14 +283,14 @@ def _collectives(
         names = _results(result.name, statements, roles, readers)
         found.append(
             Collective(
-                place=_collective_id(bsym, sent, names, set(arguments), gradient_of, context, trace),
+                place=_collective_id(bsym, sent, names, given, gradient_of, context, trace),
                 issue=issue,
                 wait=wait,
                 producers=tuple(producers),
                 result=result.name,
                 nbytes=bytes_of(result),
                 read=any(roles[r] is not CollectiveRole.VIEW for name in names for r in readers[name]),
-                parameter=all(name in arguments for name in sent),
+                parameter=given.issuperset(sent),
             )
         )
     places = _unique(c.place for c in found)
@@ -324,7 +332,7 @@ def _collective_id(
     bsym: BoundSymbol,
     sent: Sequence[str],
     results: Sequence[str],
-    arguments: set[str],
+    arguments: Collection[str],
     gradient_of: Mapping[str, str],
     context: LeverContext,
     trace: TraceCtx,

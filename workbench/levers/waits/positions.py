@@ -218,9 +218,13 @@ def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> No
 
 def legal_range(schedule: CollectiveSchedule, collective: Collective) -> str:
     """Return a text with the first and the last legal option ``at(STATEMENT)`` of a collective's issue and wait."""
-    names = (*schedule.names, END)
     low, high = schedule.low[collective.issue], schedule.high[collective.wait]
-    return f"at(STATEMENT) from at({names[low]}) to at({names[high]})"
+    return f"at(STATEMENT) from at({_name(schedule, low)}) to at({_name(schedule, high)})"
+
+
+def _name(schedule: CollectiveSchedule, slot: int) -> str:
+    """Return the name of the position in `slot`."""
+    return schedule.names[slot] if slot < len(schedule.names) else END
 
 
 def sites_of(
@@ -229,12 +233,11 @@ def sites_of(
     """Return a collective's two sites: one for its issue, and one for its wait."""
     issue_id, wait_id = site_ids(collective)
     _, issue, wait = _options(collective, choices)
-    names = (*schedule.names, END)
-    first = names[schedule.high[collective.wait]]
+    first = _name(schedule, schedule.high[collective.wait])
     source = context.describe(schedule.outputs[schedule.high[collective.wait]])[1] if collective.read else ""
     label = f"{collective.place}, first read by {first}" if collective.read else f"{collective.place}, returned"
     shown = (POLICY, STOCK, EARLIEST, CONSUMER, JUST_IN_TIME)
-    found = []
+    range_text, found = legal_range(schedule, collective), []
     for id, options, chosen, outcome in (
         (issue_id, shown, choices.get(issue_id, POLICY), issue),
         (wait_id, (POLICY, STOCK, LATE, EARLY), choices.get(wait_id, POLICY), wait),
@@ -253,7 +256,7 @@ def sites_of(
                 if id == issue_id and not collective.read
                 else {},
                 values=(collective.result,),
-                range=legal_range(schedule, collective),
+                range=range_text,
                 bytes=collective.nbytes,
             )
         )
