@@ -198,7 +198,11 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
         inside.extend(dead_code.dce_bsyms(recorded, found) if recorded else ())
         return found
 
-    result, structure = call_memo.record_or_replay(trace, inside, self, args, kwargs, make)
+    if self.id is prims.PrimIDs.RETURN or self.id is prims.PrimIDs.UNPACK_SEQUENCE:
+        # A trace does not repeat these statements, and a key of their thousands of arguments is slow.
+        result, structure = make(), None
+    else:
+        result, structure = call_memo.record_or_replay(trace, inside, self, args, kwargs, make)
     bsym = self.bind(*args, **kwargs, output=result, subsymbols=inside)
     if structure is not None and not self._bind_postprocess:
         bsym.__dict__[STRUCTURE] = structure

@@ -382,14 +382,13 @@ class _StorageWalk:
             self.enter_all(bsym.flat_proxy_args)
             self.enter_all(bsym.flat_proxy_outs)
             return _NOTHING
-        inputs, outputs = _inputs(bsym), _outputs(bsym)
-        for proxy in inputs:
-            if proxy.name not in self.storage_of:
-                self.enter(proxy)
+        self.enter_all(bsym.flat_proxy_args)
+        outputs = _outputs(bsym)
         if id == prims.PrimIDs.GET_GRAD or not outputs:
             for proxy in outputs:
                 self.enter(proxy)
             return dataclasses.replace(_NOTHING, computation=computes.statement_computation(bsym, {}))
+        inputs = _inputs(bsym)
         moved = _offload_effects(bsym, inputs, outputs, self.strides, self.dtypes)
         if moved is not None:
             fact = _add_computation(moved, bsym, inputs, outputs)
