@@ -151,3 +151,15 @@ def test_objects_that_other_code_has_frozen_stay_frozen(monkeypatch: pytest.Monk
     frozen = gc.get_freeze_count()
     assert 2 not in place_of_new_objects(monkeypatch)
     assert gc.get_freeze_count() > 0.9 * frozen > gc_pause.FROZEN_BY_PYTHON
+
+
+def test_the_garbage_collector_stays_paused_while_a_new_plan_is_compared_and_shown(
+    mlp_bench: workbench.Workbench, thresholds: tuple[int, int, int]
+) -> None:
+    seen: list[tuple[int, int, int]] = []
+    site = next(site for site in mlp_bench.sites("saved") if "recompute" not in site.illegal and site.values)
+    forget = mlp_bench.observe(lambda: seen.append(gc.get_threshold()))
+    mlp_bench.choose({site.id: "recompute"})
+    forget()
+    assert seen == [gc_pause.THRESHOLDS]
+    assert gc.get_threshold() == thresholds

@@ -21,6 +21,7 @@ from workbench.bench.session.site_table import Sites
 from workbench.core.config import Config, installed_versions
 from workbench.core.lever import Effect, Site, all_levers, check_choices, check_texts, unknown_site_error, widen_site
 from workbench.errors import ChoiceError, PlanError, RunError, short_repr
+from workbench.util.gc_pause import paused_gc
 
 if TYPE_CHECKING:
     from workbench.analysis.memory.liveness import Prediction
@@ -348,6 +349,7 @@ class Workbench:
         check_texts(choices)
         return self._choose_together(choices)
 
+    @paused_gc()
     def _choose_together(self, choices: Mapping[str, str], *, found: bool = False) -> PlanDiff:
         done, made_here = self._planner.ask(choices, self._make, found=found)
         if made_here:
