@@ -22,6 +22,7 @@ from workbench.compiler.driver.capture_parts import (
 )
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
 from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
+from workbench.compiler.frontend.interpreted_state import refuse_changes
 from workbench.compiler.frontend.trace_errors import (
     FAILS,
     IN_PARTS,
@@ -412,9 +413,10 @@ def _capture_once(
             hooks.restart()
             if front_end == "interpreter":
                 inside.enter_context(interpreter_checks.refuse_policies())
-            drawn = interpreter_checks.refuse_outside_draws() if front_end == "interpreter" else nullcontext()
+            interpreted = front_end == "interpreter"
             with (
-                drawn,
+                interpreter_checks.refuse_outside_draws() if interpreted else nullcontext(),
+                refuse_changes(function, args, kwargs) if interpreted else nullcontext(),
                 suppress(TraceClaimed),
                 thunder_patches.record_functions() as functions,
                 thunder_patches.trace_for_plan(),

@@ -9,6 +9,7 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from workbench.analysis.equivalence.prove import Proof
 from workbench.compiler.driver.stock_thunder import WAYS, compile_unmodified
 from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks, sharded_graphs
+from workbench.compiler.frontend.interpreted_state import follow_state
 from workbench.compiler.fusion.executors import (
     Observer,
 )
@@ -119,7 +121,8 @@ def _compile_graph(
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
     # The interpreter gives the same site ids as Dynamo. Unlike Dynamo, the interpreter supports a module whose tensors
     # a transform moves to the device of the rank.
-    return _wrap_with_modes(modes, compiler(fn))
+    jitted = compiler(fn)
+    return _wrap_call(jitted, modes, jitted if sharing else follow_state(fn, jitted))
 
 
 def _compile_parts(
@@ -181,19 +184,18 @@ def _warn_of_unknown_parts(config: Config, piece: graph_breaks.Piece, met: set[s
     met.add(piece.key)
 
 
-def _wrap_with_modes(modes: Mapping[str, str], jitted: Any) -> Any:
-    """Make the result of `thunder.jit` set PyTorch's modes in each call.
+def _wrap_call(jitted: Any, modes: Mapping[str, str], call: Any) -> Any:
+    """Make the result of `thunder.jit` call another function, with PyTorch's modes set in each call.
 
     Return the same object if it is a module, and a wrapper if it is a function.
     """
-    if not modes:
-        return jitted
     module = isinstance(jitted, torch.nn.Module)
-    call = jitted.forward if module else jitted
+    if module and call is jitted:
+        call = jitted.forward
 
     @functools.wraps(call)
     def call_with_modes(*args: Any, **kwargs: Any) -> Any:
-        with active_modes(modes):
+        with active_modes(modes) if modes else nullcontext():
             return call(*args, **kwargs)
 
     if not module:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from workbench.compiler.interop.thunder_patches import CHANGES_STATE
+
 _STEPS = (
     r"Tensor\.backward\(\)|attribute backward|`Optimizer\.|torch\.autograd\.grad|torch/optim/optimizer\.py|"
     r"profiler\._record_function"
@@ -49,6 +51,11 @@ IN_PARTS = ", or open the program with capture='parts'"
 """End of a remedy. It is left out of the reason why a program is open in parts."""
 
 _CAUSES = (
+    (
+        CHANGES_STATE,
+        "Thunder's interpreter runs Python code only while it traces: open the program with capture='auto', or change "
+        "the value outside of the program",
+    ),
     (
         r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype|"
         r"must have the same dtype|to have one of the following scalar types",

@@ -354,8 +354,13 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "unwrap",
         "wrap_const",
     ),
-    "PseudoInst": ("BINARY_SUBSCR",),
-    "jit_ext": ("_maybe_update_proxy_name", "bind_inputs"),
+    "PseudoInst": ("BINARY_SUBSCR", "LOAD_ATTR"),
+    "jit_ext": (
+        "_maybe_update_proxy_name",
+        "bind_inputs",
+        "is_created_during_tracing",
+        "process_recorded_modifications",
+    ),
     "langctxs": ("Languages.TORCH", "langctx"),
     "thunder": (
         "thunder_general_jit",

@@ -84,6 +84,29 @@ def _is_module_tensor(history: Any) -> bool:
     return read is not None and len(read.inputs) > 1 and read.inputs[1].value in ("_parameters", "_buffers")
 
 
+def _refuse_lost_writes(stock: Any, context: Any, epilogue: Any) -> None:
+    """Refuse a program that writes an attribute that Thunder's compiled code would not write.
+
+    Thunder writes attributes of arguments in each call, but silently leaves out attributes of the traced module. Remove
+    this when it writes or refuses them.
+    """
+    for written, stores in context._additional_outputs.items():
+        holder = written.provenance
+        if (
+            holder.inst is not PseudoInst.LOAD_ATTR
+            or holder.inputs[1].value != "__dict__"
+            or hasattr(holder.inputs[0], "proxy")
+            or jit_ext.is_created_during_tracing(holder.inputs[0])
+        ):
+            continue
+        raise NotImplementedError(f"{CHANGES_STATE} the attribute {stores[0][2].value}")
+    stock(context, epilogue)
+
+
+CHANGES_STATE = "each call of the program changes"
+"""Beginning of the reason if a program changes a Python value, such as an attribute of a module."""
+
+
 class _InterpretedFunctions(threading.local):
     functions: set[FunctionType] | None = None
 
@@ -294,6 +317,7 @@ PATCHES: tuple[PatchTarget, ...] = (
     wrap_function(TraceCtx, "set_current_source_location", _set_location_and_scope),
     wrap_function(opcode_handlers, "COMPARE_OP", _compare_in_its_place),
     wrap_function(jit_ext, "_maybe_update_proxy_name", _rename_but_parameters),
+    wrap_function(jit_ext, "process_recorded_modifications", _refuse_lost_writes),
     wrap_function(interpreter, "extract_code", _extract_code),
     wrap_function(thunder, "thunder_general_jit", _interpret_or_make),
     *_contract_in_order(),

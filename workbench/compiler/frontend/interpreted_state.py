@@ -1,0 +1,241 @@
+"""Notice changes of Python values that Thunder's interpreter has read, and changes that it makes while it traces.
+
+The interpreter runs a program's Python code only while it traces. Thunder checks in each call whether the numbers and
+strings that the code read are still the same. It does not check functions, the lengths of containers, whether an
+attribute exists, or which tensors and modules a module holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from workbench.compiler.frontend.trace_errors import remedy
+from workbench.compiler.interop.thunder_patches import CHANGES_STATE, record_functions
+from workbench.errors import ProgramError
+from workbench.programs.tensors import contents_of
+
+_MOST = 8
+"""Largest number of states with compiled code; PyTorch's default limit for Dynamo is the same."""
+
+_NO_CONTENT = (torch.Tensor, ModuleType, CodeType, str, bytes, int, float, complex, type(None), torch.dtype)
+_LIBRARIES = ("torch.", "thunder.", "numpy.", "workbench.")
+_ANY_NAME = frozenset(("vars", "__dict__", "getattr", "attrgetter", "__getattribute__"))
+_ENVIRONMENT = frozenset(("environ", "getenv"))
+
+
+class HeldState:
+    """Shallow copies of all containers and attributes that a program can reach.
+
+    Parameters
+    ----------
+    program : callable or torch.nn.Module
+    functions : collection of function, optional
+        Functions that the interpreter has visited. The globals that these functions read belong to the state. Of an
+        object, only attributes that these functions name belong to it. Without functions, all attributes do.
+    """
+
+    def __init__(self, program: Any, functions: Collection[FunctionType] = ()) -> None:
+        own = [each for each in functions if not f"{each.__module__}.".startswith(_LIBRARIES)]
+        names = set[str]().union(*(_names_of(each.__code__) for each in functions))
+        told = set[str]().union(*(_names_of(each.__code__) for each in own))
+        self._names = names if functions and told.isdisjoint(_ANY_NAME) else None
+        self._kept: list[tuple[Callable[[Any], Any], Any, Any, str]] = []
+        self._seen: set[int] = set()
+        self._walk([(program, ""), *((each, each.__name__) for each in own)])
+        if not told.isdisjoint(_ENVIRONMENT):
+            self._walk([(dict(os.environ), "os.environ")])
+            self._keep(_environment, os.environ, "os.environ")
+
+    def changes(self) -> Iterator[str]:
+        """Yield the name of each container or attribute whose content is not the kept content."""
+        for read, holder, kept, path in self._kept:
+            for name in _differences(kept, read(holder)):
+                yield path if name is None else f"{path}.{name}".lstrip(".")
+
+    def holds(self) -> bool:
+        """Return whether nothing has changed."""
+        return next(self.changes(), None) is None
+
+    def restore(self) -> None:
+        """Give each container and each object its kept content again."""
+        for read, holder, kept, _ in self._kept:
+            if next(_differences(kept, read(holder)), _SAME) is _SAME:
+                continue
+            if isinstance(holder, list):
+                holder[:] = kept
+            elif isinstance(holder, dict | set):
+                holder.clear()
+                holder.update(kept)
+            elif read is _attributes:
+                vars(holder).clear()
+                vars(holder).update(kept)
+
+    def _walk(self, todo: list[tuple[Any, str]]) -> None:
+        while todo:
+            value, path = todo.pop()
+            if isinstance(value, _NO_CONTENT) or id(value) in self._seen:
+                continue
+            self._seen.add(id(value))
+            for read in _readers(value):
+                content = self._keep(read, value, path)
+                pairs = content.items() if isinstance(content, dict) else enumerate(content)
+                todo += ((each, f"{path}.{name}".lstrip(".")) for name, each in pairs)
+
+    def _keep(self, read: Callable[[Any], Any], holder: Any, path: str) -> Any:
+        if read is _attributes and self._names is not None:
+            names = self._names
+            read = functools.partial(_some_attributes, names)
+        content = read(holder)
+        self._kept.append((read, holder, content, path))
+        return content
+
+
+def _readers(value: Any) -> Iterator[Callable[[Any], Any]]:
+    """Yield the functions that read the content of a value, each as a new dictionary or list."""
+    if isinstance(value, dict):
+        yield dict
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        yield list
+    elif isinstance(value, FunctionType):
+        if not f"{value.__module__}.".startswith(_LIBRARIES):
+            yield contents_of
+    elif isinstance(value, MethodType):
+        yield _method
+    elif isinstance(value, functools.partial):
+        yield _partial
+    if hasattr(value, "__dict__") and not isinstance(value, FunctionType | type):
+        yield _attributes
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return dict(vars(value))
+
+
+def _some_attributes(names: Collection[str], value: Any) -> dict[str, Any]:
+    return {name: each for name, each in vars(value).items() if name in names}
+
+
+def _method(value: MethodType) -> list[Any]:
+    return [value.__self__, value.__func__]
+
+
+def _partial(value: functools.partial[Any]) -> list[Any]:
+    return [value.func, value.args, value.keywords]
+
+
+def _environment(value: Any) -> dict[str, str]:
+    return dict(value)
+
+
+_SAME = object()
+
+
+def _differences(kept: Any, now: Any) -> Iterator[Any]:
+    """Yield the keys at which two dictionaries differ; None if two lists differ."""
+    if isinstance(kept, dict):
+        if kept.keys() != now.keys():
+            yield from (name for name in kept.keys() ^ now.keys())
+        yield from (name for name, value in kept.items() if name in now and not _is_same(value, now[name]))
+    elif len(kept) != len(now) or not all(map(_is_same, kept, now)):
+        yield None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, MethodType):
+        return one.__self__ is other.__self__ and one.__func__ is other.__func__
+    return isinstance(one, int | float | complex | str | bytes) and repr(one) == repr(other)
+
+
+@functools.lru_cache(4096)
+def _names_of(code: CodeType) -> frozenset[str]:
+    """Return the names and the strings in a code object and in the functions that it defines."""
+    found = {*code.co_names, *(each for each in code.co_consts if isinstance(each, str))}
+    return frozenset(found.union(*(_names_of(each) for each in code.co_consts if isinstance(each, CodeType))))
+
+
+@contextlib.contextmanager
+def refuse_changes(program: Any, args: Any, kwargs: Any) -> Iterator[None]:
+    """Refuse a program that changes a Python value while it is traced in this context, and undo the change.
+
+    The compiled program would not change the value. The interpreter would also store values of its trace.
+
+    Raises
+    ------
+    ProgramError
+        The message names the changed value.
+    """
+    before = HeldState({"": program, "args": args, "kwargs": kwargs})
+    try:
+        yield
+    finally:
+        changed = list(before.changes())
+        before.restore()
+    if changed:
+        reason = f"{CHANGES_STATE} {changed[0]}"
+        raise ProgramError(f"Thunder's interpreter cannot trace it: {remedy(reason)} ({reason})")
+
+
+class _Compiled:
+    """The code that is compiled for one state of a program."""
+
+    def __init__(self) -> None:
+        self.cache: list[Any] = []
+        self.functions: set[FunctionType] = set()
+        self.state: HeldState | None = None
+
+
+def follow_state(program: Any, jitted: Any) -> Callable[..., Any]:
+    """Return the call of a result of `thunder.jit`, which compiles again if the program's Python values have changed.
+
+    Parameters
+    ----------
+    program : callable or torch.nn.Module
+    jitted : callable or torch.nn.Module
+        Result of `thunder.jit` for this program, traced by the interpreter.
+    """
+    call = jitted.forward if isinstance(jitted, torch.nn.Module) else jitted
+    stats = jitted._lc_cs
+    known: list[_Compiled] = []
+    held = _tensors_of(program)
+
+    @functools.wraps(call)
+    def call_in_state(*args: Any, **kwargs: Any) -> Any:
+        found = next((each for each in known if each.state is not None and each.state.holds()), None)
+        if found is None:
+            if replaced := held ^ _tensors_of(program):
+                name, _ = min(replaced)
+                raise ProgramError(
+                    f"{name} of the module is another tensor than when the module was compiled: compile the module "
+                    "again with config.jit, or write into the tensor, as module.load_state_dict does"
+                )
+            found = _Compiled()
+        stats.interpreter_cache = found.cache
+        with record_functions() as functions:
+            made = call(*args, **kwargs)
+        if functions:
+            found.functions |= functions
+            found.state = HeldState(program, found.functions)
+            known[:] = [found, *(each for each in known if each is not found)][:_MOST]
+        return made
+
+    return call_in_state
+
+
+def _tensors_of(program: Any) -> set[tuple[str, int]]:
+    """Return the names of a module's parameters and buffers, each with the tensor's identity."""
+    if not isinstance(program, torch.nn.Module):
+        return set()
+    named = (*program.named_parameters(remove_duplicate=False), *program.named_buffers(remove_duplicate=False))
+    return {(name, id(tensor)) for name, tensor in named}
