@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 import workbench
 from tests.trial_counts import beyond
 from workbench.bench import OpaquePart, Part, PartsBench
-from workbench.compiler.frontend.graph_breaks import GraphSplitter, parts_of
+from workbench.compiler.frontend.graph_breaks import CompiledParts, GraphSplitter, parts_of
 from workbench.compiler.planner.kernel_identity import kernels_of
 from workbench.errors import ChoiceError, ConfigError, ConfigWarning, PlanError, ProgramError
 from workbench.interop.torch_private import eval_frame
@@ -487,6 +487,51 @@ def test_equal_statements_between_graph_breaks_are_different_parts() -> None:
     assert [part.choices for part in bench.parts] == [{}, {"saved.inputs": "cut"}, {"order.gradients": "at once"}]
     again = workbench.open(twice, batch().requires_grad_(), config=bench.config)
     assert [part.choices for part in again.parts] == [part.choices for part in bench.parts]
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.one, self.other = nn.Parameter(torch.eye(6)), nn.Parameter(torch.eye(6))
+
+    def on_one_line(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.exp(x @ self.one)) if x.sum() > 0 else torch.sin(torch.exp(x @ self.other))
+
+    def by_methods(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x) if x.sum() > 0 else self.second(x)
+
+    def of_three(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            y = self.first(x)
+        elif x.sum() > 100:
+            y = x
+        else:
+            y = self.first(x)
+        return y
+
+    def first(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.exp(self.inner(x)))
+
+    def second(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.exp(self.inner(x)))
+
+
+@pytest.mark.parametrize("name", ["on_one_line", "by_methods", "of_three"])
+def test_equal_branches_have_different_keys_whichever_runs_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, stock = Branches(), GraphSplitter._key
+    keys: list[str] = []
+    monkeypatch.setattr(GraphSplitter, "_key", lambda *given: keys.append(stock(*given)) or keys[-1])
+    found = []
+    for signs in ((1, -1), (-1, 1)):
+        compiled = CompiledParts(getattr(model, name), lambda piece: None)
+        last = {}
+        for sign in signs:
+            compiled(sign * torch.ones(4, 6))
+            last[sign] = keys[-1]
+        found.append(last)
+    assert found[0] == found[1]
+    assert found[0][1] != found[0][-1]
 
 
 def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None:

@@ -7,6 +7,7 @@ therefore use the same keys.
 from __future__ import annotations
 
 import dataclasses
+import dis
 import hashlib
 import operator
 import time
@@ -60,11 +61,11 @@ from workbench.compiler.trace.changing_numbers import (
     find_unknown_numbers,
     is_changing_number,
 )
-from workbench.compiler.trace.equal_statements import equal_statements_before
-from workbench.compiler.trace.source_frames import place_of
+from workbench.compiler.trace.equal_statements import branches_around, equal_statements_before
+from workbench.compiler.trace.source_frames import is_resumed, place_of
 from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError
-from workbench.interop.torch_private import FakeTensorMode, split_module
+from workbench.interop.torch_private import FakeTensorMode, dynamo_utils, split_module
 from workbench.programs.files import describe_error
 from workbench.programs.tensors import find_tensors
 
@@ -197,10 +198,15 @@ class GraphSplitter:
         nodes = [node for node in graph.graph.nodes if node.op in OPERATORS and not is_changing_number(node)]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
-        # Equal graphs at different lines of the program need different keys. Number lines with equal code in the order
-        # of the source, so that a branch has its key whichever branch runs first. Number all others as they appear.
+        # Equal graphs at different lines of the program need different keys, which do not depend on which graph runs
+        # first. Use the functions of the lines, the branch in which the graph begins, and the order of lines with equal
+        # code in the source. Number all others as they appear.
         lines = dict.fromkeys((frame.file, frame.line) for _, frame in places)
         numbers = [equal_statements_before(file, line) for file, line in lines]
+        branches = _branches_at_start()
+        functions = dict.fromkeys(frame.function for _, frame in places)
+        if branches or functions.keys() - {"forward", ""}:
+            told = f"{branches} {' '.join(functions)}\n{told}"
         if any(numbers):
             told = f"{' '.join(map(str, numbers))}\n{told}"
         place = "\n".join(f"{file}:{line}" for file, line in lines)
@@ -208,6 +214,22 @@ class GraphSplitter:
         if place not in seen:
             seen.append(place)
         return hashlib.sha256(f"{seen.index(place)}\n{told}".encode(errors="backslashreplace")).hexdigest()[:12]
+
+
+def _branches_at_start() -> str:
+    """Return the branches that contain the first instruction of the graph that Dynamo compiles; see `branches_around`.
+
+    Dynamo compiles the rest of a function after a graph break as a function that jumps to this instruction.
+    """
+    code = next(iter(dynamo_utils.get_traced_code() or ()), None)
+    if code is None or not is_resumed(code.co_name):
+        return ""
+    found = {each.offset: each.positions for each in dis.get_instructions(code)}
+    jumps = (each.argval for each in dis.get_instructions(code) if each.opname.startswith("JUMP"))
+    start = found.get(next(jumps, -1))
+    if start is None or start.lineno is None:
+        return ""
+    return branches_around(code.co_filename, start.lineno, start.col_offset)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,6 +43,11 @@ def frames_of(text: str) -> list[Frame]:
     return [dataclasses.replace(frame, function=_RESUMED.sub(r"\1", frame.function)) for frame in found]
 
 
+def is_resumed(function: str) -> bool:
+    """Return whether a function has a name that Dynamo gives to the rest of a function after a graph break."""
+    return _RESUMED.match(function) is not None
+
+
 @functools.lru_cache(maxsize=1 << 10)  # the layers of a model share most of their stacks
 def _own_frame(text: str) -> Frame:
     """Return the innermost frame of a stack in the user's code."""
