@@ -92,3 +92,14 @@ def test_reading_data_is_planned_as_detaching() -> None:
         loss = run(x)
         found.append([loss.detach(), *torch.autograd.grad(loss, (x, model.weight))])
     torch.testing.assert_close(*found)
+
+
+def test_a_view_of_the_same_type_has_no_gradient_as_in_eager() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        return (y.cos() + y.view(torch.float32).exp() + y.view(dtype=torch.float32)).sum()
+
+    x = torch.randn(4, 4, requires_grad=True)
+    compiled = workbench.open(program, x, executor="torch", device="cpu", capture="dynamo").config.jit(program)
+    (wanted,), (made,) = (torch.autograd.grad(run(x), x) for run in (program, compiled))
+    torch.testing.assert_close(made, wanted)

@@ -611,3 +611,14 @@ def test_the_gradient_of_a_norm_equals_eagers_also_at_zero(name: str, order: flo
     assert bench.capture == "dynamo"
     found = torch.autograd.grad(bench.config.jit(program)(*given), given)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("weight", [0.3, 0.7, "tensor"])
+def test_lerp_of_bfloat16_rounds_once_as_in_eager(weight: Any) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.lerp(x, y, y.abs() if weight == "tensor" else weight)
+
+    x, y = torch.randn(2, 64, 64, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(0))
+    compiled = workbench.open(program, x, y, executor="torch", device="cpu", capture="dynamo").config.jit(program)
+    # PyTorch's kernel rounds the product and the sum in float32 together, which may turn the last bit.
+    assert (compiled(x, y) != program(x, y)).float().mean() < 0.002

@@ -47,16 +47,26 @@ def detach_data(graph: fx.GraphModule) -> None:
     """Replace each ``x.data`` of a graph by ``x.detach()``, if the graph does not write into the memory of `x`.
 
     Without writes, both are the same. Autograd does not notice a write into ``x.data``, so a graph with one is cut.
+    Also replace a `view` of the data type that `x` has, which has no gradient in PyTorch.
     """
     nodes = [node for node in graph.graph.nodes if node.op in OPERATORS]
-    found = [node for node in nodes if node.target is _get_data_attr]
+    found = [node for node in nodes if node.target is _get_data_attr or _has_lost_gradient(node)]
     if not found:
         return
     written = {_storage_of(each) for node in nodes if writes_in_place(node) for each in node.all_input_nodes}
     for node in found:
         if _storage_of(node) not in written:
-            node.op, node.target = "call_method", "detach"
+            node.op, node.target, node.args, node.kwargs = "call_method", "detach", node.args[:1], {}
     graph.recompile()
+
+
+def _has_lost_gradient(node: fx.Node) -> bool:
+    """Return whether a node is a `view` of a data type through which PyTorch lets no gradient flow."""
+    given = node.args[0].meta.get("example_value") if node.args and isinstance(node.args[0], fx.Node) else None
+    if node.target != "view" or not isinstance(given, torch.Tensor) or not given.requires_grad:
+        return False
+    typed = any(isinstance(each, torch.dtype) for each in (*node.args, *node.kwargs.values()))
+    return typed and given.dtype.is_floating_point and not node.meta["example_value"].requires_grad
 
 
 def _results(graph: fx.GraphModule) -> Sequence[Any]:

@@ -156,8 +156,26 @@ def minimum(a: TensorProxy, b: TensorProxy) -> Any:
     return -thunder_operator(torch.maximum)(-a, -b)
 
 
+def rounded_once(single: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator that rounds only its result to float16 or bfloat16, as PyTorch's kernels do."""
+
+    def compute(a: TensorProxy, *others: Any, **kwargs: Any) -> Any:
+        kind = to_torch_dtype(a.dtype)
+        if not kind.is_floating_point or kind.itemsize >= 4:
+            return single(a, *others, **kwargs)
+        wide = wide_of(kind)
+        given = (x.to(wide) if isinstance(x, TensorProxy) and x.dtype == a.dtype else x for x in (a, *others))
+        return single(*given, **kwargs).to(kind)
+
+    return compute
+
+
 def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
     """Replace `lerp`, for which Thunder has no gradient. Like PyTorch, compute each element from the nearer end."""
+    return rounded_once(_lerp)(start, end, weight)
+
+
+def _lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
     step = end - start
     if isinstance(weight, TensorProxy):
         near = start + weight * step

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
-from workbench.compiler.lowering.decompositions import lerp, minimum, thunder_operator, wide_of
+from workbench.compiler.lowering.decompositions import lerp, minimum, rounded_once, thunder_operator, wide_of
 
 _AS_THEY_ARE = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "rsqrt", "sigmoid", "sign", "sin"),
@@ -32,20 +32,6 @@ def _at_most(a: Any, b: Any) -> Any:
     return minimum(a, b) if isinstance(b, TensorProxy) else thunder_operator(torch.clamp)(a, None, b)
 
 
-def _rounded_once(single: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operator that rounds only its result to float16 or bfloat16, as PyTorch's kernels do."""
-
-    def compute(a: TensorProxy, *others: Any, **kwargs: Any) -> Any:
-        kind = to_torch_dtype(a.dtype)
-        if not kind.is_floating_point or kind.itemsize >= 4:
-            return single(a, *others, **kwargs)
-        wide = wide_of(kind)
-        given = (x.to(wide) if isinstance(x, TensorProxy) and x.dtype == a.dtype else x for x in (a, *others))
-        return single(*given, **kwargs).to(kind)
-
-    return compute
-
-
 _SINGLE: dict[str, Callable[..., Any]] = {
     **{name: thunder_operator(getattr(torch, name)) for name in _AS_THEY_ARE},
     "add": lambda a, b, alpha=1: a + (b if alpha == 1 else b * alpha),
@@ -53,9 +39,9 @@ _SINGLE: dict[str, Callable[..., Any]] = {
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,
     "pow": lambda a, b: a**b,
-    "addcmul": _rounded_once(lambda a, b, c, value=1: a + b * value * c),
-    "addcdiv": _rounded_once(lambda a, b, c, value=1: a + b * value / c),
-    "lerp": _rounded_once(lerp),
+    "addcmul": rounded_once(lambda a, b, c, value=1: a + b * value * c),
+    "addcdiv": rounded_once(lambda a, b, c, value=1: a + b * value / c),
+    "lerp": lerp,
     "maximum": _at_least,
     "clamp_min": _at_least,
     "minimum": _at_most,
