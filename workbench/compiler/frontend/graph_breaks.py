@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import dis
+import functools
 import hashlib
 import operator
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -279,23 +280,46 @@ def pieces_of(
         Record of the tensors between the pieces, or the reason why these tensors are unknown.
     """
     codes: list[CodeType] = []
-    refusals: dict[str, str] = {}
-    copied: dict[str, set[int]] = {}
     options: dict[tuple[int, str], float] = {}
     for optimizer in () if with_values else find_tensors((program, args, kwargs)).optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
     try:
         with record_compiled(codes.append), dynamo_patches.changed_options_as_inputs(options):
-            while True:
-                try:
-                    return _pieces_of(program, args, kwargs, mode, refusals, copied, with_values, codes)
-                except UnplannablePartError as error:
-                    before = copied.setdefault(error.part, set())
-                    if before.issuperset(error.overwritten):
-                        refusals[error.part] = error.reason
-                    before.update(error.overwritten)
+            return _pieces_of(program, args, kwargs, mode, with_values, codes)
     finally:
         forget(codes)
+
+
+class _Marks:
+    """What the rehearsals so far have found out about pieces.
+
+    Attributes
+    ----------
+    refusals : dict of str to str
+        Reasons why PyTorch must run a piece, by the key of the piece.
+    copied : dict of str to set of int
+        Places of the inputs of which a piece must read copies, by the key of the piece.
+    """
+
+    def __init__(self) -> None:
+        self.refusals: dict[str, str] = {}
+        self.copied: dict[str, set[int]] = {}
+
+    def note(self, error: UnplannablePartError) -> None:
+        """Note why a part cannot be planned as it is."""
+        before = self.copied.setdefault(error.part, set())
+        if before.issuperset(error.overwritten):
+            self.refusals[error.part] = error.reason
+        before.update(error.overwritten)
+
+    def marked(self, piece: Piece) -> Piece:
+        """Return a piece with its marks."""
+        if piece.key in self.refusals:
+            return dataclasses.replace(piece, refusal=piece.refusal or self.refusals[piece.key])
+        if piece.key in self.copied:
+            names = piece.input_names
+            return dataclasses.replace(piece, copied=tuple(names[at] for at in sorted(self.copied[piece.key])))
+        return piece
 
 
 def _pieces_of(
@@ -303,36 +327,38 @@ def _pieces_of(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     mode: FakeTensorMode,
-    refusals: Mapping[str, str],
-    copied: Mapping[str, Collection[int]],
     with_values: bool,
     codes: Sequence[CodeType],
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
     found: dict[str, FirstPieceRun] = {}
     rehearsal: StepRecorder | None = None
-    cutter = GraphSplitter(program)
+    cutter, marks = GraphSplitter(program), _Marks()
 
-    def runner(piece: Piece) -> Run:
-        if piece.key in refusals:
-            piece = dataclasses.replace(piece, refusal=piece.refusal or refusals[piece.key])
-        elif piece.key in copied:
-            names = piece.input_names
-            piece = dataclasses.replace(piece, copied=tuple(names[at] for at in sorted(copied[piece.key])))
+    # Dynamo compiles the program once. A rehearsal may then find that PyTorch must run a piece, or that the piece must
+    # read copies, so each call of a piece looks at the marks.
+    def runner(cut: Piece) -> Run:
+        def run_marked(*given: Any) -> Any:
+            return run_of(marks.marked(cut))(*given)
 
-        def run(*given: Any) -> Any:
-            if rehearsal is not None:
-                return _rehearse_piece(rehearsal, piece, given)
-            known = found.get(piece.key)
-            if known is not None:
-                found[piece.key] = dataclasses.replace(known, calls=known.calls + 1)
-            else:
-                found[piece.key] = FirstPieceRun(piece, _fake(given, mode) if with_values else given, 1)
-            with nullcontext() if with_values else mode:
-                return piece.run(*given)
+        @functools.cache
+        def run_of(piece: Piece) -> Run:
+            run = functools.partial(run_piece, piece)
+            if piece.refusal:
+                return run
+            return copy_inputs(piece, _refuse_history_writes(piece.key, detach_inputs(piece.graph, run)))
 
-        if piece.refusal:
-            return run
-        return copy_inputs(piece, _refuse_history_writes(piece.key, detach_inputs(piece.graph, run)))
+        return run_marked
+
+    def run_piece(piece: Piece, *given: Any) -> Any:
+        if rehearsal is not None:
+            return _rehearse_piece(rehearsal, piece, given)
+        known = found.get(piece.key)
+        if known is not None:
+            found[piece.key] = dataclasses.replace(known, calls=known.calls + 1)
+        else:
+            found[piece.key] = FirstPieceRun(piece, _fake(given, mode) if with_values else given, 1)
+        with nullcontext() if with_values else mode:
+            return piece.run(*given)
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         return cutter.cut(graph, inputs, runner)
@@ -350,24 +376,30 @@ def _pieces_of(
             inside.enter_context(fake_gpu.takes_real_tensors(mode))
             inside.enter_context(backward_without_gpu(mode))
         call = compile_with(program, Backend(ref(act)), fullgraph=False)
-        call(*args, **kwargs)
-        first = found
-        if optimizers:
-            # The first step of an optimizer creates the optimizer's state, and may differ from all later steps. Record
-            # the pieces of a second step.
-            found = {}
-            call(*args, **kwargs)
-        state = [*find_tensors((program, args, kwargs)).tensors.values()]
-        _clear_gradients(state)
-        for _ in range(_REHEARSALS):
-            compiled = len(codes)
-            rehearsal = StepRecorder(None if with_values else mode, state)
-            recorded = _rehearse_step(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
-            _clear_gradients(state)
-            if len(codes) == compiled:
-                break
-    rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
-    return [*found.values(), *rest], recorded
+        while True:
+            found, rehearsal = {}, None
+            try:
+                call(*args, **kwargs)
+                first = found
+                if optimizers:
+                    # The first step of an optimizer creates the optimizer's state, and may differ from all later steps.
+                    # Record the pieces of a second step.
+                    found = {}
+                    call(*args, **kwargs)
+                state = [*find_tensors((program, args, kwargs)).tensors.values()]
+                _clear_gradients(state)
+                for _ in range(_REHEARSALS):
+                    compiled = len(codes)
+                    rehearsal = StepRecorder(None if with_values else mode, state)
+                    recorded = _rehearse_step(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
+                    _clear_gradients(state)
+                    if len(codes) == compiled:
+                        break
+            except UnplannablePartError as error:
+                marks.note(error)
+            else:
+                rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
+                return [*found.values(), *rest], recorded
 
 
 def copy_inputs(piece: Piece, run: Run) -> Run:
