@@ -144,3 +144,18 @@ def test_a_program_that_changes_values_is_refused_and_its_values_are_restored(co
     with pytest.raises(ProgramError, match=r"open the program with capture='auto'.*each call of the program changes"):
         workbench.open(model, torch.randn(3, 4), executor="torch", device="cpu", capture="interpreter")
     assert (model.count, model.parts, model.known, hasattr(model, "last")) == (1, [1.0], {}, False)
+
+
+def test_a_module_that_is_an_argument_belongs_to_the_state() -> None:
+    known = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def program(module: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if module is known[0] else x
+
+    x = torch.randn(3, 4)
+    compiled = workbench.open(program, known[0], x, executor="torch", device="cpu", capture="interpreter").config.jit(
+        program
+    )
+    for module in (*known, *known):
+        torch.testing.assert_close(compiled(module, x), program(module, x))
+    assert compiled._lc_cs.cache_misses == 2

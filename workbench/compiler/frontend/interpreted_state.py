@@ -8,6 +8,7 @@ attribute exists, or which tensors and modules a module holds.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 from collections import deque
@@ -20,6 +21,7 @@ import torch
 from workbench.compiler.frontend.trace_errors import remedy
 from workbench.compiler.interop.thunder_patches import CHANGES_STATE, record_functions
 from workbench.errors import ProgramError
+from workbench.interop.torch_private import tree_iter
 from workbench.programs.tensors import contents_of
 
 _MOST = 8
@@ -193,6 +195,7 @@ class _Compiled:
     def __init__(self) -> None:
         self.cache: list[Any] = []
         self.functions: set[FunctionType] = set()
+        self.objects: list[Any] = []
         self.state: HeldState | None = None
 
 
@@ -212,7 +215,13 @@ def follow_state(program: Any, jitted: Any) -> Callable[..., Any]:
 
     @functools.wraps(call)
     def call_in_state(*args: Any, **kwargs: Any) -> Any:
-        found = next((each for each in known if each.state is not None and each.state.holds()), None)
+        objects = [
+            each
+            for each in tree_iter((args, kwargs))
+            if not isinstance(each, _NO_CONTENT) and not dataclasses.is_dataclass(each)
+        ]
+        same = (each for each in known if not [*_differences(each.objects, objects)])
+        found = next((each for each in same if each.state is not None and each.state.holds()), None)
         if found is None:
             if replaced := held ^ _tensors_of(program):
                 name, _ = min(replaced)
@@ -226,7 +235,8 @@ def follow_state(program: Any, jitted: Any) -> Callable[..., Any]:
             made = call(*args, **kwargs)
         if functions:
             found.functions |= functions
-            found.state = HeldState(program, found.functions)
+            found.objects = objects
+            found.state = HeldState({"": program, "args": objects}, found.functions)
             known[:] = [found, *(each for each in known if each is not found)][:_MOST]
         return made
 
