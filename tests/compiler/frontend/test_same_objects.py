@@ -19,6 +19,7 @@ FROZEN = {MODULES[0]}
 TAKEN = {parameter: at + 2.0 for at, parameter in enumerate(GIVEN)}
 PENDING = set(GIVEN)
 MARKED = {GIVEN[2]: 0.0}
+FACTORS = {MODULES[0].forward: 3.0, MODULES[1].forward: 5.0}
 
 
 def reads_a_value(given: Any, x: torch.Tensor) -> torch.Tensor:
@@ -73,6 +74,24 @@ def asks_after_a_change(given: Any, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def asks_whether_it_is_named(given: Any, x: torch.Tensor) -> torch.Tensor:
+    y: torch.Tensor = given * x
+    return y * 3 if given is NAMED else y
+
+
+def asks_whether_it_is_another(given: Any, x: torch.Tensor) -> torch.Tensor:
+    y: torch.Tensor = given(x)
+    return y * 3 if given is not MODULES[0] else y
+
+
+def reads_a_value_of_a_method(given: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * FACTORS[given.forward]
+
+
+def asks_for_a_method(given: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * 3 if given.forward in FACTORS else x
+
+
 @pytest.mark.parametrize(
     ("program", "given"),
     [
@@ -83,7 +102,11 @@ def asks_after_a_change(given: Any, x: torch.Tensor) -> torch.Tensor:
         (asks_for_a_key_that_it_took, GIVEN),
         (asks_for_a_key_that_it_deleted, GIVEN),
         (asks_for_a_member_that_it_discarded, GIVEN),
-        (asks_after_a_change, GIVEN[1:]),
+        (asks_after_a_change, GIVEN),
+        (asks_whether_it_is_named, GIVEN),
+        (asks_whether_it_is_another, MODULES),
+        (reads_a_value_of_a_method, MODULES[:2]),
+        (asks_for_a_method, MODULES),
     ],
 )
 @pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])

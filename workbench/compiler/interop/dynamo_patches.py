@@ -41,6 +41,7 @@ from workbench.interop.torch_private import (
     Unsupported,
     UserDefinedObjectVariable,
     UserFunctionVariable,
+    UserMethodVariable,
     VariableBuilder,
     _WrappedCall,
     compare_op_handlers,
@@ -344,8 +345,48 @@ def _guard_of_absent_key(stock: Any, self: Any, tx: Any, args: Sequence[Any]) ->
     if not self.source or not key.source or key.is_python_constant():
         return
     # The traced code may have added or removed the key. A guard asks for the keys before the call.
-    if key not in ConstDictVariable(self.original_items):
+    original = ConstDictVariable(self.original_items)
+    if key not in original:
         install_guard(self.make_guard(functools.partial(_absent, key=key.source)))
+    for added in (each.vt for each in self.items):
+        if added not in original and added is not key:
+            _guard_difference(added, key)
+
+
+def _guard_difference(one: Any, other: Any) -> None:
+    """Guard that two objects of Dynamo's variables are different objects, as they are now."""
+    one, other = one.realize(), other.realize()
+    for each in (one, other):
+        # Dynamo guards which function or constant a name means. The traced code makes objects without a source.
+        if isinstance(each, UserFunctionVariable) or each.is_python_constant() or each.source is None:
+            return
+    if one.source != other.source and not one.source.is_ephemeral() and not other.source.is_ephemeral():
+        install_guard(one.make_guard(functools.partial(_different, other=other.source)))
+
+
+def _different(builder: Any, guard: Any, other: Any) -> None:
+    condition = f"{builder.arg_ref(guard)} is not {builder.arg_ref(other.name)}"
+    builder.object_aliasing_guard_codes.append((condition, condition))
+
+
+def _is_same(stock: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], *, same: bool = True) -> Any:
+    result = stock(tx, args, kwargs)
+    if result.is_python_constant() and result.as_python_constant() is not same:
+        _guard_difference(*args)
+    return result
+
+
+def _refuse_method_as_key(stock: Any, self: Any) -> Any:
+    if isinstance(self, UserMethodVariable):
+        raise Unsupported("a bound method is the key of a dictionary or set")
+    return stock(self)
+
+
+def _refuse_equal_methods(stock: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    result = stock(tx, args, kwargs)  # this call also reads arguments that Dynamo has not read yet
+    if all(isinstance(each.unwrap(), UserMethodVariable) for each in args):
+        raise Unsupported("the program compares bound methods")
+    return result
 
 
 def _absent(builder: Any, guard: Any, key: Any) -> None:
@@ -358,6 +399,10 @@ same_objects_guarded = ThreadPatches(
     lambda: [
         wrap_function(dynamo_builder, "make_dupe_guard", _guard_of_same_object),
         wrap_function(ConstDictVariable, "install_dict_contains_guard", _guard_of_absent_key),
+        wrap_function(UserFunctionVariable, "get_python_hash", _refuse_method_as_key),
+        *(wrap_function(compare_op_handlers, name, _refuse_equal_methods) for name in ("==", "!=")),
+        wrap_function(compare_op_handlers, "is", _is_same),
+        wrap_function(compare_op_handlers, "is not", functools.partial(_is_same, same=False)),
         *(
             [wrap_function(SetVariable, "install_set_contains_guard", _guard_of_absent_key)]
             if hasattr(SetVariable, "install_set_contains_guard")
@@ -370,8 +415,11 @@ same_objects_guarded = ThreadPatches(
 Dynamo knows an object by the name under which it first read it. Unpatched Dynamo guards that two names are the same
 object only if both are arguments or both are global. A function that finds a parameter in a global dictionary, as in
 ``optimizers[parameter].step()``, would train the first parameter in each call. Unpatched Dynamo also does not guard
-that an object is not in a dictionary, as in ``if parameter in frozen``. Remove the first patch when ``make_dupe_guard``
-makes a guard for each two names, and the second when ``install_dict_contains_guard`` guards absent objects.
+that an object is not in a dictionary, as in ``if parameter in frozen``, or that two objects differ, as in ``if module
+is not last``. It takes a method of all objects of a class for one key. Remove the first patch when
+``make_dupe_guard`` makes a guard for each two names, the second when ``install_dict_contains_guard`` guards absent
+objects, the third when the hash of a bound method depends on its object, and the last two when Dynamo guards a false
+``is``.
 """
 
 
