@@ -54,21 +54,42 @@ def test_gradients_of_a_recorded_step_are_those_of_pytorch() -> None:
     assert torch.equal(mine.grad, theirs.grad)
 
 
-def test_gradients_of_one_tensor_are_added_in_place_as_in_a_run() -> None:
-    def call(recorder: StepRecorder, weight: torch.Tensor) -> torch.Tensor:
-        shared = weight * 2
-        return (shared * 3 + shared * 4).sum()
-
+def most_in_backward(call: Callable[[torch.Tensor], torch.Tensor]) -> int:
+    """Return the largest number of tensors of `SIZE` that the backward has alive, without those of the forward."""
     alive = most = 0
     held: dict[int, int] = {}
-    for event in recorded(call, torch.rand(SIZE, requires_grad=True)):
+    for event in recorded(lambda _, weight: call(weight), torch.rand(SIZE, requires_grad=True)):
         if isinstance(event, StorageAllocated):
             held[event.storage] = event.bytes
             alive += event.bytes
         elif isinstance(event, StorageFreed):
             alive -= held.pop(event.storage, 0)
         most = max(most, alive) if alive >= BYTES else 0  # only the backward counts: the forward saves nothing
-    assert most // BYTES == 2
+    return most // BYTES
+
+
+def test_gradients_of_one_tensor_are_added_in_place_as_in_a_run() -> None:
+    def call(weight: torch.Tensor) -> torch.Tensor:
+        shared = weight * 2
+        return (shared * 3 + shared * 4).sum()
+
+    assert most_in_backward(call) == 2
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda given: given[torch.tensor([0, 3])],
+        lambda given: given.index_select(0, torch.tensor([0, 3])),
+        lambda given: given.gather(0, torch.tensor([0, 3])),
+        lambda given: given.take(torch.tensor([0, 3])),
+        lambda given: given.max(0).values,
+        lambda given: given.masked_select(torch.arange(SIZE) < 2),
+    ],
+    ids=["index", "index_select", "gather", "take", "max", "masked_select"],
+)
+def test_a_gradient_is_written_into_zeros_in_place_as_in_a_run(take: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert most_in_backward(lambda weight: take(weight).sum()) == 1
 
 
 @pytest.mark.parametrize("fake", [False, True], ids=["values", "fake"])

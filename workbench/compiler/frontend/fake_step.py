@@ -72,6 +72,10 @@ _BACKWARD_AGAIN = "several backwards run through the part, and a plan has one: P
 
 _UNDECLARED = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 """Operators that write running statistics in training, although their schemas do not say so."""
+_ZEROS = ("aten::new_zeros", "aten::zeros", "aten::zeros_like")
+_PLACES = ("index_put", "index_add", "scatter", "scatter_add", "put", "masked_scatter")
+_PLACES_GRADIENTS = tuple(f"aten::{name}" for name in _PLACES)
+"""Operators that put a gradient into zeros, in the derivatives of operators that take elements."""
 
 
 class StepRecorder:
@@ -92,6 +96,7 @@ class StepRecorder:
         self.opaque: dict[str, None] = {}
         self._number: dict[Any, int] = {}
         self._sums: dict[int, set[int]] = {}
+        self._zeros = -1
         self._writes = Counter[int]()
         self._reads: dict[int, _Reads] = {}
         self._calls = 0
@@ -138,6 +143,16 @@ class StepRecorder:
         In a run, autograd adds into a gradient that nothing else holds. While a dispatch mode is active, it does not.
         """
         self._sums[self.note(result)] = {self.note(gradient) for gradient in gradients}
+
+    def note_placed(self, func: Any, args: Sequence[Any], result: Any) -> None:
+        """Record an operator of autograd. If it puts a gradient into the zeros that were just made, it writes in place.
+
+        In a run, derivatives write into their zeros. While a dispatch mode is active, they copy them.
+        """
+        name, zeros = func._schema.name, self._zeros
+        self._zeros = self.note(result) if name in _ZEROS else -1
+        if zeros >= 0 and name in _PLACES_GRADIENTS and self.note(args[0]) == zeros:
+            self._sums[self.note(result)] = {zeros}
 
     def note_writes(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Count the writes of an operator into each recorded storage. Writes through `.data` count, too."""
@@ -428,9 +443,11 @@ class _Noting(TorchDispatchMode):
         if not self._rehearsal.inside:
             for tensor in _tensors(made):
                 self._rehearsal.note(tensor)
-            adds = is_adding_gradients() or _current_graph_task_id() >= 0
-            if func is torch.ops.aten.add.Tensor and adds and _are_alike(args):
+            differentiates = is_adding_gradients() or _current_graph_task_id() >= 0
+            if func is torch.ops.aten.add.Tensor and differentiates and _are_alike(args):
                 self._rehearsal.note_sum(made, args)
+            if differentiates:
+                self._rehearsal.note_placed(func, args, made)
         return made
 
 
