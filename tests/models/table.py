@@ -71,11 +71,12 @@ bound. Each model has random weights and tiny shapes. It runs forward, loss and 
 {CHOICES} random choices. *Opaque*: parts that PyTorch runs. *Right*: the first step has the outputs and gradients of
 unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the same plan. *Trained*: {trial.STEPS}
 steps have the losses, gradients, parameters and optimizer state of eager PyTorch. A number in this column is the
-number of steps that were compared: in the next step, eager PyTorch itself differs from double precision. *Coverage*:
-the measured share of a step's time that planned parts take; it is 100 % for a program of one graph. *Fusions*:
-the number of fusions in nvFuser's plan for a planned GPU. `tests/models/zoo.py` lists the classes by kind. Install
-LitGPT with `pip install --no-deps litgpt lightning torchmetrics`, because LitGPT needs a huggingface-hub older than
-1.4, but transformers 5 needs huggingface-hub 2.
+number of steps that were compared: in the next step, eager PyTorch itself differs from double precision, or the model
+differs from eager PyTorch only in single precision, and in no step in double precision. *Coverage*: the measured share
+of a step's time that planned parts take; it is 100 % for a program of one graph. *Fusions*: the number of fusions in
+nvFuser's plan for a planned GPU. `tests/models/zoo.py` lists the classes by kind. Install LitGPT with
+`pip install --no-deps litgpt lightning torchmetrics`, because LitGPT needs a huggingface-hub older than 1.4, but
+transformers 5 needs huggingface-hub 2.
 """
 
 KIND_OF = {name: kind for kind, models in zoo.KINDS.items() for name in models}

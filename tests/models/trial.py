@@ -20,6 +20,7 @@ from workbench.compiler import api
 from workbench.compiler.frontend.graph_breaks import parts_of
 from workbench.core.config import Config
 from workbench.errors import ChoiceError
+from workbench.programs.tensors import find_tensors
 from workbench.runs.log.tensor_error import TensorError
 from workbench.runs.measure import accuracy, memory_meter, part_times
 from workbench.runs.measure.tensor_diff import RecordedTensor, compare_tensors
@@ -175,7 +176,8 @@ def train(build: Callable[[], accuracy.Parts], config: Config) -> Training:
     program that draws random numbers, it is the plan without choices, because eager PyTorch draws other numbers.
 
     Each training step may multiply rounding errors. The comparison ends before the first step in which eager PyTorch's
-    own error against double precision exceeds the tolerance. The first step is always compared.
+    own error against double precision exceeds the tolerance. It also ends before a step that differs only in single
+    precision: in double precision, all steps under the config equal eager PyTorch's. The first step is always compared.
     """
     callable_, args, kwargs = build()
     with accuracy.ForwardWatch() as watch:
@@ -199,8 +201,41 @@ def train(build: Callable[[], accuracy.Parts], config: Config) -> Training:
         name = "stock plan" if random else "eager"
         off = _farthest(compare_tensors(ours, theirs, name, own_errors=own, least=least))
         if off is not None:
-            return Training(differs=f"step {number}: {off}")
+            share = None if random or number == 1 else _difference_in_double(build, config)
+            if share is None:
+                return Training(differs=f"step {number}: {off}")
+            told = f"{off.name} differs by {100 * off.max_rel_error:.2g} % from rounding alone"
+            return Training(unstable=f"step {number}: {told}; in double precision, all steps agree to {share:.1g}")
     return Training()
+
+
+def _difference_in_double(build: Callable[[], accuracy.Parts], config: Config) -> float | None:
+    """Train a program in double precision, under a config and in eager PyTorch.
+
+    Return the largest difference of a tensor after any step, as a share of the tensor's size. Return None if a tensor
+    differs by more than rounding, or if the program or the config does not run in double precision.
+    """
+    largest = 0.0
+    try:
+        (module, args, kwargs), (same, given, named) = (_doubled(build()) for _ in range(2))
+        expected = _train(accuracy.Stepper(module, args, kwargs))
+        found = _train(accuracy.Stepper(same, given, named, config.jit(same)))
+    except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
+        return None
+    for ours, theirs in zip(found, expected, strict=True):
+        for error in compare_tensors(ours, theirs, "eager"):
+            if not error.ok:
+                return None
+            largest = max(largest, error.max_rel_error)
+    return largest
+
+
+def _doubled(parts: accuracy.Parts) -> accuracy.Parts:
+    """Return a program with its floating-point parameters, buffers and inputs in double precision."""
+    for tensor in find_tensors(parts).tensors.values():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.double()
+    return parts
 
 
 def _coverage(stepper: accuracy.Stepper, compiled: Any) -> float:
