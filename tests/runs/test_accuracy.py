@@ -463,6 +463,21 @@ def test_a_program_with_flex_attention_is_compared_with_eager() -> None:
     assert checked.against == "PyTorch eager"
 
 
+def test_a_watched_flex_attention_keeps_the_gradient_of_a_captured_tensor() -> None:
+    x = torch.linspace(0, 1, 64).view(1, 2, 4, 8).requires_grad_()
+    slope = torch.tensor([0.1, 0.2], requires_grad=True)
+
+    def loss() -> torch.Tensor:
+        return flex_attention(x, x, x, score_mod=lambda score, b, h, q, k: score + slope[h] * (q - k)).square().mean()
+
+    (expected,) = torch.autograd.grad(loss(), slope)
+    with accuracy.ForwardWatch():
+        watched = loss()
+    for made in (watched, loss()):
+        (found,) = torch.autograd.grad(made, slope)
+        torch.testing.assert_close(found, expected)
+
+
 def test_a_missing_gradient_is_infinitely_wrong() -> None:
     checked = outcome(product, lambda f: lambda x, y: f(x.detach(), y=y))
     assert checked.max_error == math.inf

@@ -899,6 +899,15 @@ class ForwardWatch(TorchDispatchMode):
     supports_higher_order_operators = True
     """Without this attribute of PyTorch's, `flex_attention` would fail in this mode."""
 
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Let Dynamo compile while this mode is active.
+
+        Otherwise, Dynamo would from then on leave the functions uncompiled that it meets in this mode. For example,
+        `flex_attention` compiles itself; uncompiled, it loses the gradients of tensors that its functions capture.
+        """
+        return True
+
     def __init__(self) -> None:
         super().__init__()
         self.least = 0.0
