@@ -177,6 +177,26 @@ def test_cotangents_of_returned_inputs_that_dynamos_graph_lacks_are_counted(name
     assert 0 <= memory_meter.measure_peak(stepper).measured_peak_bytes - plan.peak_bytes < 32
 
 
+SPARSE: dict[str, Callable[[], nn.Module]] = {
+    "embedding": lambda: nn.Embedding(100, 16, sparse=True),
+    "bag": lambda: nn.EmbeddingBag(100, 16, mode="sum", sparse=True),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_a_sparse_gradient_takes_the_memory_of_its_rows(name: str) -> None:
+    table, rows = SPARSE[name](), torch.randint(0, 100, (4, 3))
+
+    def loss(table: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = table(rows).square().sum()
+        return result
+
+    bench = workbench.open(loss, table, rows, executor="torch")
+    stepper = Stepper(loss, (table, rows), {}, bench.config.jit(loss))
+    stepper.step()
+    assert 0 <= memory_meter.measure_peak(stepper).measured_peak_bytes - bench.plan.peak_bytes < 32
+
+
 def measured_peak(program: Any, executor: str, choices: dict[str, str]) -> int:
     function, args, kwargs = program.build()
     hooks = api.Hooks(executor, choices)

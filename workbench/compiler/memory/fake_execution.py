@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from workbench.analysis.memory.allocator import allocated_bytes
+from workbench.analysis.memory.allocator import allocated_bytes, dense_parts
 from workbench.compiler.interop import default_dtype_device
 from workbench.compiler.interop.thunder_api import (
     Proxy,
@@ -109,7 +109,9 @@ class Allocations(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
 
     def see(self, tensor: torch.Tensor) -> bool:
-        """Count the tensor's storage if it is new, and return whether it was new."""
+        """Count the tensor's storage if it is new, and return whether it was new. A sparse tensor has several."""
+        if tensor.layout is not torch.strided:
+            return any(list(map(self.see, dense_parts(tensor))))
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._sizes:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from workbench.analysis.memory.allocator import storage_bytes
+from workbench.analysis.memory.allocator import dense_parts, storage_bytes
 from workbench.compiler.interop.thunder_api import (
     CollectionProxy,
     FutureTensorProxy,
@@ -688,6 +688,12 @@ class _StorageWalk:
             new: dict[int, int] = {}
             for proxy in outputs:
                 tensor = namespace[proxy.name]
+                if tensor.layout is not torch.strided:  # a gradient of an embedding with `sparse=True`
+                    parts = {part.untyped_storage()._cdata: part for part in dense_parts(tensor)}
+                    strides.append(_contiguous(tensor.shape))
+                    sources.append(-1 - len(new_bytes))
+                    new_bytes.append(sum(storage_bytes(part) for at, part in parts.items() if at not in position))
+                    continue
                 storage = tensor.untyped_storage()
                 strides.append(tuple(tensor.stride()))
                 if storage._cdata in position:
