@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.checkpoint import checkpoint
 
 import workbench as wb
 from workbench.analysis.cost.machines import H100
@@ -107,6 +109,62 @@ def test_a_budget_applies_to_the_partition_and_no_budget_keeps_pytorchs_setting(
     assert used == [0.5, 0.75]
     with pytest.raises(ValueError, match="budget 50 is not legal; legal: a number from 0 to 1, or None"):
         compiled.compile(model(), budget=50)
+
+
+@pytest.mark.parametrize("of_function", [False, True])
+def test_a_parameter_that_is_unfrozen_later_gets_its_gradient(of_function: bool) -> None:
+    module, plain, graphs = model(), model(), torch._dynamo.utils.counters["stats"]
+    graphs.clear()
+    call = compiled.compile(
+        (lambda x: module(x)) if of_function else module,
+        choices={} if of_function else {("", "silu", 0): "recompute"},
+        backend="aot_eager",
+    )
+    module.up.requires_grad_(False)
+    for _ in range(2):
+        call(inputs()).backward()
+    assert graphs["unique_graphs"] == 1
+    assert module.up.weight.grad is None
+    module.up.requires_grad_(True)
+    for _ in range(2):
+        module.zero_grad()
+        assert told_by(call, inputs()) == []
+    assert graphs["unique_graphs"] == 2
+    plain(inputs()).backward()
+    assert len(gradients(module)) == len(gradients(plain))
+    assert all(map(torch.equal, gradients(module), gradients(plain)))
+    assert torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags
+
+
+def test_a_saved_operator_of_several_tensors_inside_of_a_checkpoint_divides_the_graph() -> None:
+    class Largest(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.linspace(0.5, 1, 8))
+
+        def part(self, x: torch.Tensor) -> torch.Tensor:
+            values, _ = torch.topk(x * self.weight, 4)
+            return values.exp()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = checkpoint(self.part, x, use_reentrant=False)
+            return out.sin().sum()
+
+    module, plain = Largest(), Largest()
+    call = compiled.compile(module, choices={("", "topk", 0): "save"}, backend="aot_eager")
+    assert told_by(call, inputs()) == []
+    plain(inputs()).backward()
+    assert torch.equal(*gradients(module), *gradients(plain))
+
+
+def test_a_graph_that_pytorch_cannot_divide_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unbounded(*_: Any, **__: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'pydot'")  # PyTorch draws the graph whose cut is unbounded
+
+    monkeypatch.setattr(compiled, "min_cut_rematerialization_partition", unbounded)
+    call = compiled.compile(model(), choices={("", "silu", 0): "recompute"}, backend="aot_eager")
+    with pytest.raises(BackendCompilerFailed, match=r"cannot divide the graph with choices \[\(\('', 'silu', 0\)"):
+        call(inputs())
 
 
 def test_an_unknown_option_and_an_unknown_backend_are_refused() -> None:

@@ -231,5 +231,5 @@ def test_a_translation_that_fails_is_tried_again_by_the_next_call(monkeypatch: p
 
 
 def test_mode_and_options_are_not_given_together() -> None:
-    with pytest.raises(ValueError, match="give mode or options, not both"):
+    with pytest.raises(RuntimeError, match="Either mode or options can be specified"):
         compiled.compile(lambda x: x, mode="reduce-overhead", options={"shape_padding": True})

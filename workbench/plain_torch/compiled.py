@@ -20,6 +20,7 @@ from workbench.plain_torch.operators import Key, Operators
 CHOICES: dict[Key, str] = {}
 BUDGET: float | None = None
 _OFFLOADING = "enable_activation_offloading"
+_GUARDS = {x: False for x in ["skip_tensor_guards_with_matching_dict_tags"] if hasattr(torch._dynamo.config, x)}
 
 
 def compile(model: Any, *, choices: Any = CHOICES, budget: Any = BUDGET, backend: str = "inductor", **more: Any) -> Any:
@@ -30,24 +31,23 @@ def compile(model: Any, *, choices: Any = CHOICES, budget: Any = BUDGET, backend
         raise ValueError(f"backend {backend!r} cannot follow choices; legal: 'inductor', 'aot_eager'")
     if budget is not None and not (isinstance(budget, int | float) and 0 <= budget <= 1):
         raise ValueError(f"budget {budget!r} is not legal; legal: a number from 0 to 1, or None for PyTorch's setting")
-    settings = more.pop("mode", None), more.pop("options", None), more.get("dynamic")
-    if settings[0] and settings[1]:
-        raise ValueError("give mode or options, not both")
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
 
-    def compile_graph(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    def compile_graph(module: torch.fx.GraphModule, inputs: list[Any], mode: Any = None, options: Any = None) -> Any:
         partition = Partition(ops, find(ops, module), budget)
         if backend == "aot_eager":
             return aot_autograd(fw_compiler=boxed_nop, partition_fn=partition)(module, inputs)
-        patches = {**torch._TorchCompileInductorWrapper(*settings).config, "custom_partitioner_fn": partition}
+        config = torch._TorchCompileInductorWrapper(mode, options, more.get("dynamic")).config
         with torch._functorch.config.patch(enable_autograd_cache=False):  # a cache hit would skip the warnings
-            return compile_fx(module, inputs, config_patches=patches)
+            return compile_fx(module, inputs, config_patches={**config, "custom_partitioner_fn": partition})
 
     compile_graph.reset = ops.frames.clear  # type: ignore[attr-defined]  # called by torch._dynamo.reset
     compiled: Any = torch.compile(model, backend=compile_graph, **more)
-    if isinstance(model, torch.nn.Module):
-        return compiled.register_forward_hook(lambda *_: ops.end_call()) and compiled
-    return functools.wraps(model)(lambda *args, **kwargs: ops.end_call(compiled(*args, **kwargs)))
+    call = compiled.forward if isinstance(model, torch.nn.Module) else compiled
+    compiled.forward = functools.wraps(call)(  # without these guards, Dynamo ignores that a parameter is unfrozen
+        lambda *args, **kwargs: ops.end_call(torch._dynamo.config.patch(_GUARDS)(call)(*args, **kwargs))
+    )
+    return compiled.forward if call is compiled else compiled
 
 
 def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node, Key]:
@@ -62,15 +62,12 @@ def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node,
 
 def find(ops: Operators, module: torch.fx.GraphModule) -> dict[tuple[str, ...], tuple[Key, str]]:
     """Return the key and the shape of each chosen operator in a graph of Dynamo, by its name in the graph."""
-    keys, found = keys_of(ops, module), {}
-    frame = getattr(torch._guards.CompileContext.current_compile_id(), "frame_id", 0)
-    for node, key in keys.items():
-        if ops.frames.setdefault(key[0], frame) != frame and key in ops.choices:  # the ordinals begin again
-            ops.tell(key, "a graph break divides its module, so PyTorch decides after the break")
-        elif key in ops.choices:
-            found[_name(node)] = key, _shape(node)
+    keys, frame = keys_of(ops, module), getattr(torch._guards.CompileContext.current_compile_id(), "frame_id", 0)
+    divided = {key for key in keys.values() if ops.frames.setdefault(key[0], frame) != frame}
+    for key in sorted(divided & ops.choices.keys()):  # the ordinals begin again
+        ops.tell(key, "a graph break divides its module, so PyTorch decides after the break")
     ops.found |= keys.values() & ops.choices.keys()
-    return found
+    return {_name(n): (key, _shape(n)) for n, key in keys.items() if key in ops.choices.keys() - divided}
 
 
 class Partition(CustomPartitionerFn):
@@ -99,19 +96,27 @@ class Partition(CustomPartitionerFn):
             if (base := made_in(group, shape)) is None:
                 self.ops.tell(key, "PyTorch makes no tensor of its own here")
             elif option != "recompute":
-                base.meta |= {"recompute": CheckpointPolicy.MUST_SAVE, "should_offload": option == "offload" and key}
+                for node in [base, *(user for user in base.users if user.name.startswith("getitem"))]:
+                    node.meta |= {"recompute": CheckpointPolicy.MUST_SAVE, "should_offload": option != "save" and key}
             elif _is_random(base):
                 self.ops.tell(key, "PyTorch draws random numbers here")
             elif base in early:
                 self.ops.tell(key, "it reads an input that the step writes in place")
             else:
                 alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
-                _recompute([base, *{n.args[0] if n.name.startswith("getitem") else n for n in alike} - early])
+                nodes = [base, *{n.args[0] if n.name.startswith("getitem") else n for n in alike} - early]
+                for node in nodes:  # grows meanwhile: PyTorch could save an untagged view instead of its node
+                    node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+                    views = [user for user in node.users if _is_view(user) and "recompute" not in user.meta]
+                    nodes += [view for view in views if view.meta.get("partitioner_tag") != "is_backward"]
         settings: Any = {} if self.budget is None else {"activation_memory_budget": self.budget or 1e-9}  # 0: no tags
         away = {node.name: key for node in gm.graph.nodes if (key := node.meta.get("should_offload"))}
         settings |= {_OFFLOADING: True, "activation_offload_separate_stream": torch.cuda.is_available()} if away else {}
-        with torch._functorch.config.patch(settings):
-            parts = min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        try:
+            with torch._functorch.config.patch(settings):
+                parts = min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        except Exception as error:
+            raise RuntimeError(f"PyTorch cannot divide the graph with choices {[*self.found.values()]}") from error
         saved = set(map(str, parts[0].graph.find_nodes(op="output")[0].args[0]))
         for key in [key for name, key in away.items() if f"cpu_offload_{name}" not in saved]:
             self.ops.tell(key, "PyTorch offloads only contiguous tensors that the backward reads: no views, no tuples")
@@ -134,13 +139,6 @@ def early_readers(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     for node in graph.nodes:
         written |= {node} if _is_view(node) and node.args[0] in written else set()
     return {user for node in written for user in node.users} - written - {*copies}
-
-
-def _recompute(nodes: list[Any]) -> None:
-    for node in nodes:  # grows meanwhile: PyTorch could save an untagged view instead of its node
-        node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
-        views = [user for user in node.users if _is_view(user) and "recompute" not in user.meta]
-        nodes += [view for view in views if view.meta.get("partitioner_tag") != "is_backward"]
 
 
 def _name(node: torch.fx.Node) -> tuple[str, ...]:
