@@ -109,7 +109,7 @@ def test_a_limit_that_is_too_low_names_the_least_peak_and_its_largest_tensors() 
         opened.torch_fit("much")
     tensors = r"largest tensors at this peak are [12] x float32 \[64, 4096\] \(1\.00 MiB each\)"
     with pytest.raises(PlanError, match=rf"or less; the lowest peak found is .*{tensors}"):
-        opened.torch_fit("10%", machine=H100)
+        opened.torch_fit("40%", machine=H100)
 
 
 class _StopError(Exception):
@@ -155,13 +155,28 @@ def test_a_fit_can_be_interrupted_and_goes_on_where_it_stopped(monkeypatch: pyte
     assert lines_until("predicting set 2") == ["predicting set 1", "predicting set 2"]
 
 
+def test_a_limit_below_what_every_step_needs_is_refused_at_once() -> None:
+    bench, predicted = small(), list[str]()
+    held_bytes = 4 * (16 * 64 + 64 + 256 * 16)
+    with pytest.raises(PlanError, match=rf": parameters, buffers and inputs alone have {held_bytes:,} bytes"):
+        bench.torch_fit(held_bytes - 1, go_on=predicted.append)
+    assert predicted == []
+    end_bytes = held_bytes + 4 * (16 * 64 + 64 + 1)
+    for peak in ("27%", end_bytes - 1):
+        with pytest.raises(PlanError, match=rf"outputs and gradients alone have {end_bytes:,} bytes"):
+            bench.torch_fit(peak, go_on=predicted.append)
+    assert predicted == ["predicting torch.compile without the fit"]
+    assert bench.torch_fit("100%", go_on=predicted.append).choices == {}
+    assert len(predicted) == 1
+
+
 def test_two_threads_that_fit_at_once_get_one_result() -> None:
     bench = small()
     predicted, found = list[str](), list[str]()
 
     def fit() -> None:
         try:
-            bench.torch_fit(1000, machine=H100, go_on=predicted.append)
+            bench.torch_fit(40_000, machine=H100, go_on=predicted.append)
         except PlanError as error:
             found.append(str(error))
 
@@ -173,7 +188,7 @@ def test_two_threads_that_fit_at_once_get_one_result() -> None:
     assert len(found) == 2
     assert found[0] == found[1]
     made_once = [line for line in predicted if line.startswith("predicting")]
-    assert len(made_once) == len(set(made_once))
+    assert len(made_once) == len(set(made_once)) > 1
 
 
 def test_other_planning_does_not_wait_for_the_end_of_a_fit() -> None:

@@ -21,6 +21,7 @@ SEAM = PrivateApi(
         "BackendCompilerFailed": "torch._dynamo.exc:BackendCompilerFailed",
         "compile_fx": "torch._inductor.compile_fx:compile_fx",
         "compile_fx_inner": "torch._inductor.compile_fx:compile_fx_inner",
+        "cpu_vec_isa": "torch._inductor.cpu_vec_isa",
         "flop_registry": "torch.utils.flop_counter:flop_registry",
         "functorch_config": "torch._functorch.config",
         "graph_compile": "torch._functorch._aot_autograd.graph_compile",
@@ -119,6 +120,7 @@ SEAM = PrivateApi(
     },
     members={
         "CustomOpDef": ("register_autograd", "register_fake"),
+        "cpu_vec_isa": ("valid_vec_isa_list",),
         "functorch_config": ("force_non_lazy_backward_lowering", "patch"),
         "graph_compile": ("aot_stage2_autograd",),
         "GraphLowering": ("save_output_code",),

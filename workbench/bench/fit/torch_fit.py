@@ -197,6 +197,7 @@ class TorchFitter:
         self._made, self._pinned, self._left_out = dict(bench.choices), found.choices, found.left_out
         self._known: dict[tuple[frozenset[tuple[Key, str]], float | None], _Point] = {}
         self._joint: tuple[JointStep, dict[float, tuple[str, ...]]] | None = None
+        self._least_bytes = 0
         self._go_on: GoOn = lambda _: None
         self._one_at_a_time = threading.RLock()
 
@@ -225,14 +226,38 @@ class TorchFitter:
         """The lowest predicted peak of all sets: the lowest limit that a fit can meet."""
         return self.points[-1].prediction.peak_bytes
 
-    def _points_for(self, limit: Callable[[int], int]) -> list[_Point]:
+    def _limit_bytes(self, peak: int | str) -> int:
+        """Return a limit as bytes, if it is not below what every step needs.
+
+        Raises
+        ------
+        PlanError
+            If it is below.
+        """
+        from workbench.compiler.driver.torch_prediction import held_bytes
+
+        limit_bytes = peak_bytes(peak, lambda: self._point(self._pinned, None).prediction.peak_bytes)
+        least = [(held_bytes(self._bench._captured), "parameters, buffers and inputs")]
+        if self._least_bytes:
+            least.append((self._least_bytes, "parameters, buffers, inputs, outputs and gradients"))
+        for needed_bytes, what in least:
+            if limit_bytes < needed_bytes:
+                raise PlanError(
+                    f"no choices lower the peak of torch.compile for {self._bench.program.name} to "
+                    f"{human_bytes(limit_bytes)} or less: {what} alone have {needed_bytes:,} bytes"
+                )
+        return limit_bytes
+
+    def _points_for(self, peak: int | str) -> list[_Point]:
         """Return the set without the fit. If its peak is above the limit, return all sets that a fit chooses from."""
+        limit_bytes = self._limit_bytes(peak)
         before = self._point(self._pinned, None)
-        return [before] if before.prediction.peak_bytes <= limit(before.prediction.peak_bytes) else self._all_points()
+        return [before] if before.prediction.peak_bytes <= limit_bytes else self._all_points()
 
     def _all_points(self) -> list[_Point]:
         before = self._point(self._pinned, None)
-        assert self._joint is not None
+        if self._joint is None:  # the prediction was made for a limit that needs no other sets
+            raise _UnknownError(self._pinned, None)
         _, budgets = self._joint
         return [before, *(self._point(self._pinned, budget) for budget in budgets), *self._own_points()]
 
@@ -290,29 +315,35 @@ class TorchFitter:
 
         wanted: Candidate | None = None
 
-        def next_wanted() -> Candidate | None:
+        def missing() -> Candidate | None:
             try:
                 search()
             except _UnknownError as unknown:
-                if self._joint is None:
-                    self._go_on("predicting torch.compile without the fit")
-                else:
-                    most = len(self._joint[1]) + _PREDICTED
-                    self._go_on(f"predicting set {len(self._known)} of at most {most}")
                 return unknown.choices, unknown.budget
             return None
+
+        def next_wanted() -> Candidate | None:
+            found = missing()
+            if found is not None and self._joint is None:
+                self._go_on("predicting torch.compile without the fit")
+            elif found is not None and self._joint is not None:
+                most = len(self._joint[1]) + _PREDICTED
+                self._go_on(f"predicting set {len(self._known)} of at most {most}")
+            return found
 
         def record(found: JointPrediction) -> Candidate | None:
             """Record a prediction, and return what to predict next. If other planning waits, return nothing."""
             nonlocal wanted
             assert wanted is not None
             choices, budget = wanted
-            if self._joint is None:
-                assert found.step is not None
-                self._joint = found.step, found.budgets
             seconds = found.memory.seconds(self._machine)
             point = _Point(dict(choices), budget, found.prediction, seconds, found.memory.at_peak)
             self._known[frozenset(choices.items()), budget] = point
+            if self._joint is None:
+                self._least_bytes = found.least_bytes
+                if missing() is not None:  # PyTorch takes long to find what it saves under its budgets
+                    assert found.step is not None
+                    self._joint = found.step, found.budgets()
             wanted = None if PLANNING.is_wanted else next_wanted()
             return wanted
 
@@ -346,8 +377,8 @@ class TorchFitter:
                 self._go_on = lambda _: None
 
     def _fit(self, peak: int | str) -> TorchFit:
-        self._predicted(lambda: self._points_for(lambda before: peak_bytes(peak, lambda: before)))
-        limit_bytes = peak_bytes(peak, lambda: self.before.peak_bytes)
+        self._predicted(lambda: self._points_for(peak))
+        limit_bytes = self._limit_bytes(peak)
         made = self._before
         if self.before.peak_bytes > limit_bytes:
             within = [point for point in self.points if point.prediction.peak_bytes <= limit_bytes]

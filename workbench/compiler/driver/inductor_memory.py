@@ -168,6 +168,8 @@ class StepMemory:
     ----------
     peak_bytes : int
         Most bytes that the step allocates at once, in addition to parameters, buffers and inputs.
+    end_bytes : int
+        Bytes of outputs and gradients. They are alive when the step ends, whatever the forward saves.
     saved : dict of str to int
         Maps the name of each saved tensor to the bytes of its storage. Storages of parameters, buffers and inputs are
         not included. Of tensors that share a storage, only the first is included.
@@ -180,6 +182,7 @@ class StepMemory:
     """
 
     peak_bytes: int
+    end_bytes: int
     saved: dict[str, int]
     kernels: tuple[tuple[int, int], ...]
     flops: Mapping[str, int]
@@ -223,17 +226,18 @@ def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
             # `loss.backward()` holds the gradient of the loss until it returns.
             of_loss = [value for value in gradients.values() if isinstance(value, torch.Tensor) and not value.dim()]
             del gradients
-            _accumulate(made, given)
-    del of_loss, returned_to_caller
+            ends = [*_accumulate(made, given), *returned_to_caller]
+    end_bytes = _bytes_of_parts(ends, given)
+    del of_loss, returned_to_caller, ends
     return StepMemory(
-        memory.peak_bytes - before, saved_bytes, tuple(code.kernels), memory.flops_by_type, memory.at_peak()
+        memory.peak_bytes - before, end_bytes, saved_bytes, tuple(code.kernels), memory.flops_by_type, memory.at_peak()
     )
 
 
-def _accumulate(gradients: list[Any], leaves: Sequence[Any]) -> None:
+def _accumulate(gradients: list[Any], leaves: Sequence[Any]) -> list[Any]:
     """Copy a gradient if autograd copies it: if its layout does not fit its leaf, or if two leaves share it.
 
-    This function empties the list `gradients`.
+    This function empties the list `gradients`, and returns what autograd keeps.
     """
     kept = []
     # The forward may also take states of random generators, which have no gradient.
@@ -246,6 +250,21 @@ def _accumulate(gradients: list[Any], leaves: Sequence[Any]) -> None:
                 strides = leaf_gradient_strides(leaf.stride(), leaf.shape)
                 gradient = torch.empty_strided(leaf.shape, strides, dtype=gradient.dtype).copy_(gradient)
         kept.append(gradient)
+    return kept
+
+
+def _bytes_of_parts(tensors: Iterable[Any], given: Iterable[Any]) -> int:
+    """Return the least bytes that tensors need in addition to `given`.
+
+    Of a storage that is larger than its tensors, only the tensors count: with other choices, it may be smaller.
+    """
+    seen = {value.untyped_storage()._cdata for value in given if isinstance(value, torch.Tensor)}
+    parts, whole = Counter[int](), dict[int, int]()
+    for value in tensors:
+        if isinstance(value, torch.Tensor) and (key := value.untyped_storage()._cdata) not in seen:
+            whole[key] = storage_bytes(value)
+            parts[key] += value.numel() * value.element_size()
+    return sum(min(parts[key], size) for key, size in whole.items())
 
 
 def _storages(saved: Mapping[str, Any], given: Iterable[Any]) -> dict[str, int]:

@@ -74,18 +74,21 @@ class JointPrediction:
     prediction : TorchPrediction
     memory : StepMemory
         Its method `seconds` estimates the time of a step.
+    least_bytes : int
+        Bytes of parameters, buffers, inputs, outputs and gradients. No choices give a lower peak.
     step : JointStep, optional
         The joint graph, if a machine model was given.
-    budgets : dict of float to tuple of str
-        Maps values of PyTorch's `activation_memory_budget`, from high to low, to the names of the nodes that PyTorch
-        then saves. Values with which PyTorch saves the same nodes as with a higher value are left out. Empty if no
-        machine model was given.
+    budgets : callable
+        Returns a dict that maps values of PyTorch's `activation_memory_budget`, from high to low, to the names of the
+        nodes that PyTorch then saves. Values with which PyTorch saves the same nodes as with a higher value are left
+        out. The dict is empty if no machine model was given. Call it before the next prediction.
     """
 
     prediction: TorchPrediction
     memory: StepMemory
+    least_bytes: int
     step: JointStep | None
-    budgets: dict[float, tuple[str, ...]]
+    budgets: Callable[[], dict[float, tuple[str, ...]]]
 
 
 FUSED_BUDGET = 0.99
@@ -111,7 +114,7 @@ class _Recorder(Partition):
         keep: bool = False,
     ) -> None:
         super().__init__(ops, found, budget)
-        self.budgets = dict[float, tuple[str, ...]]()
+        self.budgets: Callable[[], dict[float, tuple[str, ...]]] = dict
         self._keys, self._machine, self._keep = keys, machine, keep
 
     def with_choices(self, choices: Mapping[Key, str], budget: float | None) -> _Recorder:
@@ -132,11 +135,11 @@ class _Recorder(Partition):
         if self._machine is not None:
             assert self.whole is not None
             self.step = read_joint(self.whole.graph, self._keys, outputs, self._machine)
-            self._read_budgets(joint_inputs, **kwargs)
+            self.budgets = functools.cache(functools.partial(self._read_budgets, joint_inputs, **kwargs))
         return forward, backward
 
-    def _read_budgets(self, joint_inputs: Any, **kwargs: Any) -> None:
-        """Record what PyTorch saves under its budgets."""
+    def _read_budgets(self, joint_inputs: Any, **kwargs: Any) -> dict[float, tuple[str, ...]]:
+        """Return what PyTorch saves under its budgets."""
 
         @functools.cache
         def saved(at: int) -> tuple[str, ...]:
@@ -158,11 +161,12 @@ class _Recorder(Partition):
         between = {at: saved(at) for at in ends}
         read(*ends)
         assert self.divided is not None
-        seen = {frozenset(self.divided.returned[outputs:])}
+        seen, budgets = {frozenset(self.divided.returned[outputs:])}, dict[float, tuple[str, ...]]()
         for at in sorted(between):
             if frozenset(between[at]) not in seen:
                 seen.add(frozenset(between[at]))
-                self.budgets[_BUDGETS[at]] = between[at]
+                budgets[_BUDGETS[at]] = between[at]
+        return budgets
 
 
 def _with_copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -236,23 +240,31 @@ def predict_each(captured: Capture, first: Candidate, machine: Machine | None, f
     _Predictor(captured, first, machine, following).compile()
 
 
+def held_bytes(captured: Capture) -> int:
+    """Return the bytes of a program's parameters, buffers and inputs.
+
+    Raises
+    ------
+    PlanError
+        If the program is for a GPU.
+    """
+    program = captured.program
+    if program.fake_mode is not None:
+        raise PlanError(
+            f"{program.name} is planned for a GPU that is not attached, so PyTorch's compiler cannot divide it: "
+            "open it with device='cpu'"
+        )
+    held = find_tensors((program.callable, program.args, program.kwargs)).tensors.values()
+    if any(tensor.device.type != "cpu" for tensor in held):
+        raise PlanError(f"the memory of torch.compile is predicted for the CPU only, and {program.name} is on a GPU")
+    return sum({tensor.untyped_storage()._cdata: storage_bytes(tensor) for tensor in held}.values())
+
+
 class _Predictor:
     """Predicts the memory of a program's step, for one set of choices or for several in turn."""
 
     def __init__(self, captured: Capture, first: Candidate, machine: Machine | None, following: Next | None) -> None:
-        self._program = program = captured.program
-        if program.fake_mode is not None:
-            raise PlanError(
-                f"{program.name} is planned for a GPU that is not attached, so PyTorch's compiler cannot divide it: "
-                "open it with device='cpu'"
-            )
-        held = find_tensors((program.callable, program.args, program.kwargs)).tensors.values()
-        if any(tensor.device.type != "cpu" for tensor in held):
-            raise PlanError(
-                f"the memory of torch.compile is predicted for the CPU only, and {program.name} is on a GPU"
-            )
-        baseline = {tensor.untyped_storage()._cdata: storage_bytes(tensor) for tensor in held}
-        self._baseline_bytes = sum(baseline.values())
+        self._program, self._baseline_bytes = captured.program, held_bytes(captured)
         self._first, self._machine, self._following = first, machine, following
         self._recorder: _Recorder | None = None
         self._code = InductorCode()
@@ -293,7 +305,8 @@ class _Predictor:
         messages = tuple(str(warning.message) for warning in self._told if "is not applied" in str(warning.message))
         peak_bytes = self._baseline_bytes + memory.peak_bytes
         prediction = TorchPrediction(peak_bytes, sum(memory.saved.values()), memory.saved, messages)
-        return JointPrediction(prediction, memory, recorder.step, recorder.budgets)
+        least_bytes = self._baseline_bytes + memory.end_bytes
+        return JointPrediction(prediction, memory, least_bytes, recorder.step, recorder.budgets)
 
     def _refused(self, error: BaseException) -> PlanError:
         reason = f"{type(error).__name__}: {one_line(str(error))}"

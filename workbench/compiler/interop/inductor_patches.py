@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, wrap_function
-from workbench.interop.torch_private import GraphLowering, graph_compile
+from workbench.interop.torch_private import GraphLowering, cpu_vec_isa, graph_compile
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
 """Options that disable constant folding. In PyTorch 2.10, constant folding replaces ``x + zeros`` by ``x``, so that the
@@ -57,9 +57,16 @@ def _observe_code(stock: Any, patches: ThreadPatches) -> Any:
 
 
 generated_code = ThreadPatches(
-    "code that Inductor generates", lambda: [PatchTarget(GraphLowering, "save_output_code", _observe_code)]
+    "code that Inductor generates",
+    lambda: [
+        PatchTarget(GraphLowering, "save_output_code", _observe_code),
+        wrap_function(cpu_vec_isa, "valid_vec_isa_list", lambda _: []),
+    ],
 )
-"""In the context ``generated_code(observe)``, Inductor calls `observe` with the code that it generates."""
+"""In the context ``generated_code(observe)``, Inductor calls `observe` with the code that it generates.
+
+The code uses no vectors. To learn which vectors a CPU has, Inductor would compile and load several C++ files.
+"""
 
 
 def _compile_again(stock: Any, state: Any, captured: Any) -> Any:
