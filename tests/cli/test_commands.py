@@ -502,18 +502,6 @@ def test_an_interrupt_is_reported(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run_prints_figures(call: Call) -> None:
-    status, out, err = call("run", "swap", "--device", "cpu", "--json")
-    document = json.loads(out)
-    assert (status, document["ok"], document["error"]) == (0, True, None), err
-    assert document["compile_s"] > 0
-    assert document["accuracy"]["ok"]
-    assert document["accuracy"]["bitwise"] is True
-    assert document["accuracy"]["words"] == "every bit equals unmodified Thunder's result"
-    assert Path(document["run_dir"]).is_dir()
-
-
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_run_against_another_variant_writes_a_trace_and_a_snapshot(call: Call, tmp_path: Path) -> None:
     records = ("--trace", "trace.json", "--memory-snapshot", "memory.pickle")

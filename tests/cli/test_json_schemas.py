@@ -34,9 +34,11 @@ def printed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
 
     def command(*arguments: str) -> Any:
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as stop:
             cli.main([*arguments, "--json"])
-        return json.loads(capfd.readouterr().out)
+        printed = json.loads(capfd.readouterr().out)
+        assert bool(stop.value.code) is (printed.get("ok") is False)
+        return printed
 
     return command
 
@@ -59,9 +61,15 @@ def test_plan_fit_and_check_follow_their_schemas(printed: Printed, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_run_follows_its_schema(printed: Printed) -> None:
+def test_run_prints_figures_that_follow_its_schema(printed: Printed) -> None:
     run = printed("run", *PROGRAM, "--against", "stock", "--samples", "3")
     held("run", run)
+    assert (run["ok"], run["error"]) == (True, None)
+    assert run["compile_s"] > 0
+    assert run["accuracy"]["ok"]
+    assert run["accuracy"]["bitwise"] is True
+    assert run["accuracy"]["words"] == "every bit equals unmodified Thunder's result"
+    assert Path(run["run_dir"]).is_dir()
 
 
 def test_doctor_cache_and_programs_follow_their_schemas(printed: Printed) -> None:

@@ -1,15 +1,20 @@
 """Runs of plain `torch.compile`: measured like other runs, but never taken for measurements of Thunder's plan."""
 
+import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import workbench as wb
+from tests.ui.apps import shown, until
 from workbench.errors import RunError
 from workbench.runs.process import request, run_store
 from workbench.runs.process.request import RunOptions
+from workbench.summary import human_bytes, human_seconds
+from workbench.ui.app.app import App
 
 FAST = RunOptions(samples=3, warmup=1, sampling_s=0.5, clocks=False, cold=False)
 
@@ -30,25 +35,53 @@ def bench() -> wb.Workbench:
     return opened
 
 
+@pytest.fixture
+def app(bench: wb.Workbench) -> Iterator[App]:
+    app = App(bench)
+    yield app
+    app.close()
+
+
 @pytest.mark.slow
 def test_a_run_measures_the_predicted_peak_and_is_compared_with_torch_compile_and_eager(
-    bench: wb.Workbench, tmp_path: Path
+    app: App, bench: wb.Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = bench.run(target="torch", wait=True, folder=tmp_path / "run", options=FAST)
+    """The box of Export starts the run. Before the run, the box has predicted figures, and then measured ones too."""
+    predicted, stock = bench.torch_prediction(), bench.torch_prediction(stock=True)
+    assert predicted.saved_bytes < stock.saved_bytes
+    assert {each["name"]: (each["value"], each["base"]) for each in shown(app, "torch")["figures"]} == {
+        "Peak, predicted": (human_bytes(predicted.peak_bytes), f"without choices: {human_bytes(stock.peak_bytes)}"),
+        "Saved for backward, predicted": (
+            human_bytes(predicted.saved_bytes),
+            f"without choices: {human_bytes(stock.saved_bytes)}",
+        ),
+    }
+    assert shown(app, "torch_eager")["figures"] == []
+
+    monkeypatch.setattr(bench, "run", functools.partial(bench.run, folder=tmp_path / "run", options=FAST))
+    app._on_message({"type": "run_torch", "peak": ""})
+    until(lambda: bench.runs)
+    run = bench.runs[-1].wait()
     assert run.state == "done", run.error
     assert run.ok, run.error
     assert run.accuracy is not None
     assert run.accuracy.against == "torch.compile and eager"
     assert {each.against for each in run.accuracy.tensors} == {"torch.compile", "eager", "float64"}
-    predicted = bench.torch_prediction()
     assert run.memory["predicted_peak_bytes"] == predicted.peak_bytes
     assert run.memory["measured_peak_bytes"] == pytest.approx(predicted.peak_bytes, rel=0.03)
-    assert predicted.saved_bytes < bench.torch_prediction(stock=True).saved_bytes
     assert run.name == "torch.compile, 1 recomputed"
-    assert bench.runs[-1] is run
     assert run not in bench.own_runs
     assert run_store.choices_of(run) is None
     assert "by plain torch.compile" in repr(bench)
+
+    until(lambda: app.controls.exported == {})  # the page asks again
+    figures = {each["name"]: each["value"] for each in shown(app, "torch")["figures"]}
+    assert figures["Peak, measured"] == human_bytes(run.memory["measured_peak_bytes"])
+    assert figures["Step, measured"] == human_seconds(run.step_s)
+    assert "torch.compile" in figures["Results"]
+    # The figures of Thunder's plan are not those of this run.
+    kinds = {value.get("kind") for each in app.strip.content["figures"] for value in each["values"]}
+    assert "measured" not in kinds
 
 
 @pytest.mark.long

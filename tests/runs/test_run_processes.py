@@ -269,9 +269,8 @@ def test_a_cancel_that_fails_keeps_the_reason_for_which_the_run_is_ended(
 
 
 def test_a_run_that_could_not_be_started_can_be_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = request.prepare(
-        tmp_path / "run", File("def make():\n    return torch.nn.Linear(2, 2), (torch.ones(2, 2),)")
-    )
+    source = "def make():\n    return torch.nn.Linear(2, 2), (torch.ones(2, 2),)"
+    folder = request.prepare(tmp_path / "run", File(source), options=QUICK)
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(11, "Resource temporarily unavailable")

@@ -48,3 +48,10 @@ def choose(app: App, id: str, option: str) -> None:
     """Do what a click on an option of a site does, and wait for the plan."""
     app._on_message({"type": "choose", "id": id, "option": option})
     settled(app)
+
+
+def shown(app: App, target: str) -> dict:
+    """Open the box of Export for a target, and return what the box shows."""
+    app._on_message({"type": "export_preview", "path": "net_choices.py", "target": target, "asked": target})
+    until(lambda: app.controls.exported.get("asked") == target)
+    return app.controls.exported

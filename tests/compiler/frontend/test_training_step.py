@@ -27,6 +27,7 @@ from workbench.errors import ConfigWarning
 from workbench.programs import pickling, placement
 from workbench.programs.tensors import find_tensors
 from workbench.runs.measure import accuracy
+from workbench.runs.measure.saved_reference import SavedReferences
 
 pytestmark = [
     pytest.mark.slow,
@@ -234,21 +235,24 @@ def test_a_step_is_planned_for_an_absent_gpu(bench: PartsBench) -> None:
     assert own.baseline_bytes == sum(allocated_bytes(int(nbytes), "cuda") for nbytes in storages.bytes[given])
 
 
-def test_a_step_is_compared_with_unmodified_thunder_and_eager(bench: PartsBench) -> None:
+def test_a_step_is_compared_with_unmodified_thunder_and_eager(bench: PartsBench, tmp_path: Path) -> None:
     def build() -> accuracy.Parts:
         return trained(adamw).step, batch(0), {}
 
     step, args, kwargs = build()
     stepper = accuracy.Stepper(step, args, kwargs, bench.config.jit(step))
     recorded = accuracy.first_step(stepper, 0)
-    checked = accuracy.check_first_step(recorded, build, capture="parts")
+    references = SavedReferences(tmp_path, {})
+    checked = accuracy.check_first_step(recorded, build, capture="parts", references=references)
     assert checked.ok
     assert checked.against == "thunderfx and eager"
     assert checked.why == ""
     names = {tensor.name for tensor in checked.tensors}
     assert {"output", "parameter(model.0.weight)", "optimizer.state[model.0.weight].exp_avg"} <= names
     recorded["parameter(model.0.weight)"].value.mul_(1.01)
-    assert not accuracy.check_first_step(recorded, build, capture="parts").ok
+    again = accuracy.check_first_step(recorded, build, capture="parts", references=references)
+    assert again.is_saved
+    assert not again.ok
 
 
 def updated_by_hand() -> accuracy.Parts:

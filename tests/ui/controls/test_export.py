@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import workbench as wb
-from tests.ui.apps import until
+from tests.ui.apps import shown, until
 from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.app.app import App
@@ -39,12 +39,6 @@ def app(bench):
     app = App(bench)
     yield app
     app.close()
-
-
-def shown(app: App, target: str) -> dict:
-    app._on_message({"type": "export_preview", "path": "net_choices.py", "target": target, "asked": target})
-    until(lambda: app.controls.exported.get("asked") == target)
-    return app.controls.exported
 
 
 def test_the_app_offers_a_file_for_each_target(app):
@@ -180,37 +174,6 @@ def test_a_program_of_several_graphs_says_why_it_has_no_file_for_pytorch():
 def test_the_default_file_for_pytorch_can_be_imported(name, file):
     assert module_file(SimpleNamespace(spec={"name": name}), "torch") == file
     assert file.removesuffix(".py").isidentifier()
-
-
-@pytest.fixture
-def runs_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path / "runs"))
-
-
-@pytest.mark.slow
-def test_the_box_has_the_figures_of_torch_compile_and_a_run_adds_the_measured_ones(app, bench, runs_folder):
-    found, stock = bench.torch_prediction(), bench.torch_prediction(stock=True)
-    figures = {each["name"]: (each["value"], each["base"]) for each in shown(app, "torch")["figures"]}
-    assert figures == {
-        "Peak, predicted": (human_bytes(found.peak_bytes), f"without choices: {human_bytes(stock.peak_bytes)}"),
-        "Saved for backward, predicted": (
-            human_bytes(found.saved_bytes),
-            f"without choices: {human_bytes(stock.saved_bytes)}",
-        ),
-    }
-    assert shown(app, "torch_eager")["figures"] == []
-    app._on_message({"type": "run_torch", "peak": ""})
-    until(lambda: bench.runs)
-    run = bench.runs[-1].wait()
-    assert run.ok, run.error
-    until(lambda: app.controls.exported == {})  # the page asks again
-    figures = {each["name"]: each["value"] for each in shown(app, "torch")["figures"]}
-    assert figures["Peak, measured"] == human_bytes(run.memory["measured_peak_bytes"])
-    assert figures["Step, measured"] == human_seconds(run.step_s)
-    assert "torch.compile" in figures["Results"]
-    # The figures of Thunder's plan are not those of this run.
-    kinds = {value.get("kind") for each in app.strip.content["figures"] for value in each["values"]}
-    assert "measured" not in kinds
 
 
 def test_a_fit_that_is_asked_for_twice_at_once_does_not_fail(app, bench, monkeypatch):
