@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Generator
@@ -24,6 +25,10 @@ from tests.trial_counts import PROFILE
 # Set this before nbformat is imported: nbformat imports `jsonschema`, which would import this parser of IRIs for 2 s in
 # each process. The schema of notebooks has no field that is an IRI.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # then Python raises ImportError for the module
+
+# A shell that starts the tests in the background lets them ignore Ctrl+C, and so would all processes that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Allow bytecode files, even if the environment disables them. Without these files, each process that tests start would
 # compile the workbench again, and pytest would rewrite asserts again.
