@@ -1,12 +1,14 @@
 """List the private names that the workbench uses and versions of PyTorch lack, as a table for docs/upgrading.md.
 
 ``python -m tests.private_names 2.11.0 2.13.0`` installs each version into a folder of its own, and then imports it with
-the other packages of this environment. A folder takes 5 GB, and is deleted before the next version is installed.
+the other packages of this environment. A folder takes 5 GB, and is deleted before the next version is installed. If uv
+is on the PATH, it installs, because it links files of its cache instead of copying them.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,11 +41,23 @@ def _run(arguments: Sequence[str], folder: str) -> subprocess.CompletedProcess[s
     )
 
 
+def _uv_runs() -> bool:
+    """Return whether uv is installed. A version manager may have put a program of this name on the PATH without it."""
+    return (
+        bool(shutil.which("uv"))
+        and not subprocess.run(["uv", "--version"], capture_output=True, check=False).returncode
+    )
+
+
 def row(version: str) -> str:
     """Install a version of PyTorch, and return its row of the table."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--target", folder, f"torch=={version}"]
-        done = subprocess.run(pip, capture_output=True, text=True, check=False)
+        to_folder = ["install", "-q", "--target", folder, f"torch=={version}"]
+        if _uv_runs():
+            command = ["uv", "pip", *to_folder, "--python", sys.executable]
+        else:
+            command = [sys.executable, "-m", "pip", *to_folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"| {version} | not tried: {done.stderr.strip().splitlines()[-1]} | |"
         looked_up = _run(("-c", NAMES), folder)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.interop.private_api import TORCH_VERSIONS, PrivateApi
+from packaging.version import Version
+
+from workbench.interop.private_api import TORCH_VERSIONS, PrivateApi, installed_torch
 
 if TYPE_CHECKING:
     # Type checkers know only these two types. All other names of this module have the type Any.
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
+HASH_METHOD = "hash_impl" if Version(installed_torch() or "0") >= Version("2.13.dev0") else "get_python_hash"
+"""The method of Dynamo's variables that computes a hash, for example of a dictionary's key. PyTorch 2.13 renamed it."""
 
 SEAM = PrivateApi(
     package="PyTorch",
@@ -147,9 +152,9 @@ SEAM = PrivateApi(
         ),
         "ConstDictVariable": ("install_dict_contains_guard",),
         "GuardBuilder": ("DUPLICATE_INPUT", "arg_ref"),
-        "TensorVariable": ("call_method", "get_python_hash", "method_add_"),
-        "UserDefinedObjectVariable": ("get_python_hash",),
-        "UserFunctionVariable": ("call_function", "get_python_hash"),
+        "TensorVariable": ("call_method", HASH_METHOD, "method_add_"),
+        "UserDefinedObjectVariable": (HASH_METHOD,),
+        "UserFunctionVariable": ("call_function", HASH_METHOD),
         "VariableBuilder": ("wrap_symfloat",),
         "engine_run_backward": ("__code__",),
         "FrameAction": ("SKIP",),

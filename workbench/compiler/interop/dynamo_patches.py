@@ -22,6 +22,7 @@ from workbench.compiler.interop.thread_patches import (
     wrap_function,
 )
 from workbench.interop.torch_private import (
+    HASH_METHOD,
     BuiltinVariable,
     ConstantVariable,
     ConstDictVariable,
@@ -399,7 +400,7 @@ same_objects_guarded = ThreadPatches(
     lambda: [
         wrap_function(dynamo_builder, "make_dupe_guard", _guard_of_same_object),
         wrap_function(ConstDictVariable, "install_dict_contains_guard", _guard_of_absent_key),
-        wrap_function(UserFunctionVariable, "get_python_hash", _refuse_method_as_key),
+        wrap_function(UserFunctionVariable, HASH_METHOD, _refuse_method_as_key),
         *(wrap_function(compare_op_handlers, name, _refuse_equal_methods) for name in ("==", "!=")),
         wrap_function(compare_op_handlers, "is", _is_same),
         wrap_function(compare_op_handlers, "is not", functools.partial(_is_same, same=False)),
@@ -502,9 +503,9 @@ def _compare(function: Any) -> Callable[..., Any]:
     return compare
 
 
-def _hash_variable(stock: Any, self: Any) -> Any:
+def _hash_variable(stock: Any, self: Any, *given: Any) -> Any:
     dynamo_watched.value.on_identity(self)
-    return stock(self)
+    return stock(self, *given)
 
 
 def _call_unguarded(stock: Any, tx: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -519,8 +520,8 @@ dynamo_watched = ThreadPatches(
         wrap_function(BuiltinVariable, "call_function", _call_builtin),
         # Dynamo calls these handlers for operators, and `BuiltinVariable.call_function` for functions.
         *(wrap_function(compare_op_handlers, name, _compare(function)) for name, function in _COMPARISONS.items()),
-        wrap_function(UserDefinedObjectVariable, "get_python_hash", _hash_variable),
-        wrap_function(TensorVariable, "get_python_hash", _hash_variable),
+        wrap_function(UserDefinedObjectVariable, HASH_METHOD, _hash_variable),
+        wrap_function(TensorVariable, HASH_METHOD, _hash_variable),
         wrap_function(dynamo_functions, "invoke_and_store_as_constant", _call_unguarded),
         wrap_function(
             SideEffects, "check_allowed_side_effect", _report_to(lambda watcher, _, item: watcher.on_change(item))
