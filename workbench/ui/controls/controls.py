@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from workbench.summary import PHASES
-from workbench.ui.widgets.panel import Panel, esm
+from workbench.ui.widgets.panel import PAGE, Panel, esm
 from workbench.version import __version__
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Controls(Panel):
     """
 
     _esm = esm("controls")
+    _css = PAGE / "style.css"  # for all widgets of the app, of which this is the first
     file = traitlets.Unicode("").tag(sync=True)
     app = traitlets.Unicode("").tag(sync=True)
     app_name = traitlets.Unicode("").tag(sync=True)

@@ -24,7 +24,7 @@ from workbench.ui.graph.node_names import node_ids
 from workbench.ui.graph.payload import pack, payload
 from workbench.ui.graph.search_index import ids_of, search_index
 from workbench.ui.graph.site_anchors import style_of
-from workbench.ui.widgets.panel import PAGE, Answering, esm
+from workbench.ui.widgets.panel import Answering, esm
 from workbench.util.last_call_cache import Remembered
 
 type Scope = Literal["alike", "one", "all"]
@@ -121,7 +121,6 @@ class GraphView(Answering):
     """
 
     _esm = esm("graph")
-    _css = PAGE / "style.css"
 
     data = traitlets.Dict().tag(sync=True)
     selected = traitlets.Unicode("").tag(sync=True)

@@ -55,7 +55,7 @@ class Experiments(Panel):
     """
 
     _esm = esm("experiments")
-    _css = "".join((PAGE / name).read_text() for name in ("style.css", "compared_page.css"))
+    _css = PAGE / "compared_page.css"
 
     def __init__(
         self,

@@ -33,7 +33,8 @@ class Answering(anywidget.AnyWidget):
 class Panel(Answering):
     """A widget that sends its content to the page as one trait. The user's actions come back as messages.
 
-    Subclasses set ``_esm``.
+    Subclasses set ``_esm``. The style of all panels of an app is that of `Controls`: the browser computes the page's
+    layout again for each style that is added, and it would match each element with the rules of each copy.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ class Panel(Answering):
         highlight the selected statements.
     """
 
-    _css: str | pathlib.Path = PAGE / "style.css"
+    _css: str | pathlib.Path = ""
 
     content = traitlets.Dict().tag(sync=True)
     marked = traitlets.List(traitlets.Unicode()).tag(sync=True)

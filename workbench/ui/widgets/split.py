@@ -6,7 +6,7 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from workbench.ui.widgets.panel import PAGE, esm
+from workbench.ui.widgets.panel import esm
 
 
 class Split(anywidget.AnyWidget):
@@ -21,7 +21,6 @@ class Split(anywidget.AnyWidget):
     """
 
     _esm = esm("split")
-    _css = PAGE / "style.css"
 
     axis = traitlets.Enum(("x", "y"), "x").tag(sync=True)
 

@@ -57,18 +57,24 @@ function render({ model, el }) {
 
   /** Give each tile the first form in which its title and the words that make its figures true are whole. */
   const fit = () => {
-    for (const one of el.children) {
-      const title = /** @type {HTMLElement} */ (one.querySelector(".wb-figure-title")), values = /** @type {HTMLElement} */ (one.querySelector(".wb-figure-values"));
+    let tiles = Array.from(el.children, (one) => {
       const kind = /** @type {HTMLElement} */ (one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind"));
       kind.classList.add("wb-first-kind");
-      for (const form of FORMS) {
-        /** @type {HTMLElement} */ (one).dataset.form = form;
+      return { one: /** @type {HTMLElement} */ (one), kind, title: /** @type {HTMLElement} */ (one.querySelector(".wb-figure-title")), values: /** @type {HTMLElement} */ (one.querySelector(".wb-figure-values")) };
+    });
+    // Change all tiles before any is measured: the browser then computes one layout per form.
+    for (const form of FORMS) {
+      for (const { one, kind, title, values } of tiles) {
+        one.dataset.form = form;
         if (form.includes("below")) values.firstElementChild?.after(kind);
         else title.append(kind);
+      }
+      tiles = tiles.filter(({ title, values }) => {
         const end = values.getBoundingClientRect().bottom + 0.5;
         const must = [...values.querySelectorAll(".wb-value:first-child > :is(.wb-number, .wb-delta), .wb-kind:not(.wb-value > .wb-kind), .wb-must")];
-        if (title.scrollWidth <= title.clientWidth && must.every((part) => part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1 && (!part.matches(".wb-must") || part.scrollHeight <= part.clientHeight + 4))) break;
-      }
+        return title.scrollWidth > title.clientWidth || !must.every((part) => part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1 && (!part.matches(".wb-must") || part.scrollHeight <= part.clientHeight + 4));
+      });
+      if (!tiles.length) break;
     }
   };
   // Wait for the next frame: a layout now, while other widgets are still changed, would be computed again for each of them.
