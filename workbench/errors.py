@@ -6,6 +6,7 @@ import difflib
 import os
 import reprlib
 import traceback
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 _SHOWN = 200
@@ -14,6 +15,9 @@ _COMPARED = 200
 """Largest number of characters of an unknown name for which `suggest_names` searches for similar names. Existing names
 are shorter, and comparing long names is slow.
 """
+
+_NAMED = 3
+"""Largest number of names, and of reasons, in a warning about many choices."""
 
 
 class Advice(NamedTuple):
@@ -179,6 +183,19 @@ class _Short(reprlib.Repr):
 
     def repr_str(self, value: str, level: int) -> str:
         return printable(super().repr_str(value, level))
+
+
+def names_by_reason(reasons: Mapping[str, str]) -> str:
+    """Return a text of one line with each reason once, after some of the names that it is for."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    told = [f"{', '.join(of[:_NAMED])}{_and_more(len(of) - _NAMED)}: {reason}" for reason, of in names.items()]
+    return "; ".join(told[:_NAMED]) + _and_more(sum(map(len, [*names.values()][_NAMED:])))
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
 
 
 def suggest_names(name: str, names: list[str]) -> str:

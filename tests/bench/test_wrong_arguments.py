@@ -111,3 +111,14 @@ def test_a_config_of_another_program_says_so_once(bench: wb.Workbench) -> None:
     assert found.startswith(
         "none of the 2 choices fits this program, so it is compiled without choices: the config was"
     )
+
+
+def test_a_config_of_another_program_gives_one_short_warning_when_it_is_opened(bench: wb.Workbench) -> None:
+    choices = {f"saved:elsewhere.{i}/tanh": "recompute" for i in range(50)}
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        wb.open(NET, X, device="cpu", executor="torch", config=bench.config.with_choices(choices))
+    (found,) = [str(warning.message) for warning in warned if issubclass(warning.category, ConfigWarning)]
+    assert found.startswith("50 of 50 choices do not fit ")
+    assert found.endswith("saved:elsewhere.10/tanh and 47 more: no such site in this program")
+    assert len(found) < 250

@@ -13,7 +13,7 @@ from workbench.bench.report import open_saved_plan
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
 from workbench.core.config import CAPTURES, Config
-from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, short_repr
+from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, names_by_reason, short_repr
 from workbench.programs import parallel_of, resolve
 from workbench.programs.modes import active_modes
 from workbench.programs.user_arguments import check_program, inputs_of
@@ -167,15 +167,16 @@ def open(
     if isinstance(captured, api.Capture):
         for doubt in captured.doubts:
             warnings.warn(ProgramWarning(doubt), stacklevel=2)
-    if config is not None and (differences := config.differences(bench.config.fingerprint, program.training)):
-        warnings.warn(ConfigWarning(differences), stacklevel=2)
-    if bench.unmatched:
-        reasons = "; ".join(f"{id}: {reason}" for id, reason in sorted(bench.unmatched.items()))
-        warnings.warn(
-            ConfigWarning(
-                f"{len(bench.unmatched)} of {len(config.choices if config else ())} choices do not fit "
-                f"{program.name!r} and are left out: {reasons}"
-            ),
-            stacklevel=2,
-        )
+    if config is not None:
+        none_fits = 0 < len(config.choices) == len(bench.unmatched)
+        # If no choice fits, no choice can have another effect here.
+        if not none_fits and (differences := config.differences(bench.config.fingerprint, program.training)):
+            warnings.warn(ConfigWarning(differences), stacklevel=2)
+        if bench.unmatched:
+            made_for = f"; the config was made for {short_repr(config.program)}" if none_fits else ""
+            left_out = (
+                f"{len(bench.unmatched)} of {len(config.choices)} choices do not fit {program.name!r} and are left "
+                f"out{made_for}: {names_by_reason(dict(sorted(bench.unmatched.items())))}"
+            )
+            warnings.warn(ConfigWarning(left_out), stacklevel=2)
     return bench

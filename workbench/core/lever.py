@@ -359,12 +359,16 @@ def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> Choi
     )
 
 
-def no_site_reason(id: str, site_ids: Collection[str]) -> str:
-    """Return why a program has no site of this id: the lever does not exist, or the program has no such statement."""
+def no_site_reason(id: str) -> str:
+    """Return why a program has no site of this id: the lever does not exist, or the program has no such statement.
+
+    The reason suggests no other site: ids in configs have no typing errors, and the site of another module is no
+    replacement for that of a module which is now frozen.
+    """
     name, known = lever_of(id), [lever.name for lever in all_levers()]
     if name not in known:
         return f"there is no lever {short_repr(name)}{suggest_names(name, known)}"
-    return f"no such site in this program{suggest_names(id, list(site_ids))}"
+    return "no such site in this program"
 
 
 def only_with_fusions(context: LeverContext) -> str:

@@ -104,3 +104,14 @@ def test_the_error_of_a_fit_counts_default_options_that_the_user_chose(bench: Wo
     bench.choose({free_site(bench): "save"})
     with pytest.raises(PlanError, match=r"keeping 1 choice made by hand"):
         bench.fit("10%", using=["recompute"])
+
+
+def test_a_fit_may_change_an_option_that_the_user_released(bench: Workbench) -> None:
+    id = next(iter(bench.fit("98%", using=["recompute"]).choices))
+    bench.choose({id: "save"})
+    bench.release([id])
+    assert (id in bench.choices, bench.by_hand) == (False, frozenset())
+    assert id in bench.fit("98%", using=["recompute"]).choices
+    bench.choose({id: "recompute"})
+    bench.release([id])
+    assert (bench.choices[id], bench.pinned) == ("recompute", {})

@@ -596,6 +596,27 @@ def test_an_option_shows_its_meaning(app, bench):
     assert all(said.values())
 
 
+def test_a_default_that_was_chosen_by_hand_is_listed_and_can_be_released(app, bench):
+    site = legal(bench)
+    look(app, "Chosen")
+    choose(app, site.id, "recompute")
+    choose(app, site.id, "save")
+    until(lambda: [(row["option"], row["default"]) for row in app.chosen.content["rows"]] == [("save", True)])
+    assert bench.by_hand == {site.id}
+    app._on_message({"type": "release", "sites": [site.id]})
+    assert (app.chosen.content["rows"], bench.by_hand) == ([], frozenset())
+
+
+def test_a_reverted_choice_is_not_a_default_chosen_by_hand(app, bench):
+    site = legal(bench)
+    look(app, "Chosen")
+    choose(app, site.id, "recompute")
+    (row,) = app.chosen.content["rows"]
+    app._on_message({"type": "revert", "choices": row["revert"]})
+    until(lambda: not bench.choices and not bench.by_hand)
+    until(lambda: app.chosen.content["rows"] == [])
+
+
 def test_the_passes_show_the_change_of_each_step(app):
     look(app, "Passes")
     until(lambda: app.passes.content["names"])

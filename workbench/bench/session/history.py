@@ -93,6 +93,10 @@ class History:
         else:
             self._found[self.at], self._kept[self.at] = searched, kept
 
+    def release(self, sites: Collection[str]) -> None:
+        """Attribute the current options of `sites` to a search, as if the user had not chosen them."""
+        self.make(self.choices, found=sites)
+
     def _drop_undone(self) -> None:
         for states in (self._made, self._stamps, self._found, self._kept):
             del states[self.at + 1 :]

@@ -140,7 +140,7 @@ class Planner:
                 del fitting[id]
         while fitting:
             try:
-                gone = {id: no_site_reason(id, known) for id in self.plan(fitting).unmatched}
+                gone = {id: no_site_reason(id) for id in self.plan(fitting).unmatched}
             except ChoiceError as error:
                 gone = {error.site: str(error)}
             if not gone:

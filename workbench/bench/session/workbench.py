@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +186,7 @@ class Workbench:
         """The sites whose options a search, such as `fit`, does not change, because the user chose them.
 
         These are the sites of `pinned`, and the sites whose default option the user chose. The latter have no choice in
-        `choices` and in exported configs. `undo` takes such a choice back.
+        `choices` and in exported configs. `undo` takes such a choice back, and `release` lets searches change it.
         """
         with self._lock:
             return self._history.by_hand
@@ -651,6 +651,12 @@ class Workbench:
     def name_of(self, choices: Mapping[str, str]) -> str:
         """Return a name for a run under choices, such as ``fit 70 %: 34 recomputed``; ``stock`` without choices."""
         return name_of_choices(choices, self._searches.get(frozenset(choices.items()), ""))
+
+    def release(self, sites: Iterable[str]) -> None:
+        """Let searches, such as `fit`, change the options that the user chose at `sites`. No choice changes now."""
+        with self._lock:
+            self._history.release(frozenset(sites))
+        self._notify()
 
     def undo(self) -> None:
         """Revert the last change of choices, if there is one."""

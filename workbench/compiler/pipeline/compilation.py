@@ -15,7 +15,7 @@ import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -59,7 +59,7 @@ from workbench.core.config import Config
 from workbench.core.executor import executor_named
 from workbench.core.graph import Origin
 from workbench.core.lever import Site, all_levers, no_site_reason, widen_site
-from workbench.errors import ChoiceError, ConfigWarning, PlanError, short_repr
+from workbench.errors import ChoiceError, ConfigWarning, PlanError, names_by_reason, short_repr
 
 _FILES = (thunder_api.file(), inspect.getfile(workbench), inspect.getfile(torch))
 _LIBRARIES = ("<", *(os.path.dirname(file) + os.sep for file in _FILES))
@@ -426,25 +426,25 @@ class Hooks:
         # Warn only once for each mode of the module. Other compilations are of the same program, with other shapes or
         # fewer gradients.
         self.warned.add(self.training())
-        if self.config is not None and (
-            differences := self.config.differences(fingerprint(self.origins), self.training())
+        gone = sorted((self.choices.keys() - sites.keys()) | self.without_effect.keys())
+        reasons = {id: self.without_effect.get(id) or no_site_reason(id) for id in gone}
+        if (
+            self.config is not None
+            and (not gone or len(gone) < len(self.choices))
+            and (differences := self.config.differences(fingerprint(self.origins), self.training()))
         ):
             warnings.warn(ConfigWarning(differences), skip_file_prefixes=_LIBRARIES)
-        gone = sorted((self.choices.keys() - sites.keys()) | self.without_effect.keys())
         if 1 < len(gone) == len(self.choices) and self.config is not None:
             left_out = (
                 f"none of the {len(gone)} choices fits this program, so it is compiled without choices: the config was "
-                f"made for {short_repr(self.config.program)}; {self._without_site(gone[0], sites)}"
+                f"made for {short_repr(self.config.program)}; {names_by_reason(reasons)}"
             )
             warnings.warn(ConfigWarning(left_out), skip_file_prefixes=_LIBRARIES)
         elif gone:
             left_out = f"{len(gone)} of {len(self.choices)} choices have no effect in this program and are left out: "
-            left_out += "; ".join(self._without_site(id, sites) for id in gone)
+            places = {id: self.config.place_of(id) if self.config is not None else "" for id in gone}
+            left_out += names_by_reason({f"{places[id]}{id}": reason for id, reason in reasons.items()})
             warnings.warn(ConfigWarning(left_out), skip_file_prefixes=_LIBRARIES)
-
-    def _without_site(self, id: str, sites: Collection[str]) -> str:
-        place = self.config.place_of(id) if self.config is not None else ""
-        return f"{place}{id}: {self.without_effect.get(id) or no_site_reason(id, sites)}"
 
     def _is_for_gradients(self) -> bool:
         """Return whether the choices are known to be for calls with gradients."""

@@ -254,6 +254,8 @@ class App:
             "versions_differ": lambda: self._say(versions_differ(message["lab"]), bad=True),
             "choose": lambda: self.choosing.choose({message["id"]: message["option"]}),
             "choose_all": lambda: self.choosing.choose(message["choices"]),
+            "revert": lambda: self.choosing.choose(message["choices"], release=True),
+            "release": lambda: self._act(lambda: self.bench.release(message["sites"])),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
             "perfetto": lambda: self._act(self._write_trace),
             "scope": lambda: self._choose_scope(message["scope"]),
@@ -409,10 +411,13 @@ class App:
                 self._redraw(*self._drawn_by)
                 self.preview.renew()
                 self.exporter.forget()
-            elif measured:
-                self._redraw("Curve and peak", "Timeline")
-            elif bench.machine != self._machine_shown:
-                self._redraw("Timeline", "Fit")
+            else:
+                if measured:
+                    self._redraw("Curve and peak", "Timeline")
+                elif bench.machine != self._machine_shown:
+                    self._redraw("Timeline", "Fit")
+                # The user may have chosen a default option, or released one: the plan is the same then.
+                self._redraw("Chosen")
             self.graph.ask(self.choosing.pending)
             self._machine_shown = bench.machine
             self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
@@ -475,7 +480,7 @@ class App:
 
     def _show_chosen(self) -> None:
         bench = self.bench
-        self.chosen.content = {"rows": chosen_rows(bench.choices, bench.pinned, bench.plan.site_of)}
+        self.chosen.content = {"rows": chosen_rows(bench.choices, bench.by_hand, bench.plan.site_of)}
 
     def _show_sites_table(self) -> None:
         self.sites.content = {"rows": tables.site_rows(self.bench.plan.sites)}

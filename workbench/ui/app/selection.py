@@ -154,7 +154,7 @@ class Selection:
             except WorkbenchError as error:
                 self._report(str(error))
             except Exception as error:
-                _LOGGER.exception("the effects of %s could not be worked out", id)
+                _LOGGER.exception("the effects of %s could not be computed", id)
                 self._report(f"{type(error).__name__}: {error}")
 
     def _show_effects(self, id: str) -> None:

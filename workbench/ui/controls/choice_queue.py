@@ -96,8 +96,11 @@ class ChoiceQueue:
         reasons = "; ".join(f"{option} is refused: {why}" for option, why in site.illegal.items())
         return f"{short_label(site)} stays {site.choice}. {reasons}".strip()
 
-    def choose(self, choices: Mapping[str, str]) -> None:
-        """Request choices for one or more sites, and plan them in a separate thread."""
+    def choose(self, choices: Mapping[str, str], *, release: bool = False) -> None:
+        """Request choices for one or more sites, and plan them in a separate thread.
+
+        With `release`, searches may change them, as if the user had not chosen them.
+        """
         if not choices:
             return
         with self._changed:
@@ -107,7 +110,7 @@ class ChoiceQueue:
             undos = set(self._undoing)
         named = self._name_choices(choices)
         asking = threading.Thread(
-            target=self._make, args=(number, named, undos), name="workbench-choosing", daemon=True
+            target=self._make, args=(number, named, undos, release), name="workbench-choosing", daemon=True
         )
         # Show the message before the thread starts, because planning keeps the interpreter busy.
         self._say(f"Planning {named.label}{named.option and f': {named.option}'}…")
@@ -126,7 +129,7 @@ class ChoiceQueue:
         label = label_in_layers(first) if len(choices) > 1 and peers == "layers" else short_label(first)
         return _Named(id, label, option, peers, alike)
 
-    def _make(self, number: int, named: _Named, undos: set[int]) -> None:
+    def _make(self, number: int, named: _Named, undos: set[int], release: bool) -> None:
         choices = self._asked[number]
         try:
             with self._changed:
@@ -135,6 +138,8 @@ class ChoiceQueue:
                 before = self._bench.plan
                 diff = self._act(lambda: self._bench.choose(choices))
                 if diff is not None:
+                    if release:
+                        self._bench.release(choices)
                     self._say(self._describe_effect(choices, named, diff, before))
         finally:
             self._forget({number})

@@ -34,6 +34,29 @@ async function attached(/** @type {HTMLElement} */ el, /** @type {AbortSignal} *
   return !signal.aborted;
 }
 
+/** Wait until `el` is visible. Return false if the view is removed first. */
+async function visible(/** @type {HTMLElement} */ el, /** @type {AbortSignal} */ signal) {
+  if (!(await attached(el, signal))) return false;
+  await new Promise((/** @type {(value: null) => void} */ done) => {
+    const sizes = new ResizeObserver(() => {
+      if (!el.clientWidth) return;
+      sizes.disconnect();
+      done(null);
+    });
+    sizes.observe(el);
+    signal.addEventListener("abort", () => { sizes.disconnect(); done(null); });
+  });
+  return !signal.aborted;
+}
+
+/** Wait until the graph of the app is drawn: users look at it first, and Bokeh would delay it. Wait two seconds at most. */
+async function afterGraph(/** @type {HTMLElement} */ el) {
+  const app = el.closest(".wb-app"), began = performance.now();
+  const drawn = () => /** @type {any} */ (app?.querySelector(".wb-graph"))?.__workbench?.view.drawn > 0;
+  while (app && !drawn() && performance.now() - began < 2000) await new Promise((next) => setTimeout(next, 30));
+  if (app) await new Promise((next) => setTimeout(next, 50)); // the frame of the graph comes first
+}
+
 /** Return a source's columns as lists for Bokeh. Python may send numbers as bytes, names as lines, and sides as the backward's first `x`. */
 function columns(/** @type {{[name: string]: any}} */ { lines, backward_from, ...sent }) {
   const numbers = (column) => Array.from(new Float64Array(column.buffer.slice(column.byteOffset, column.byteOffset + column.byteLength)));
@@ -161,6 +184,9 @@ function render({ model, el }) {
   async function draw() {
     // While a plot is being embedded, a plot in the colours of another theme may come. Keep only the latest plot.
     const drawing = ++drawings, current = () => drawing === drawings;
+    if (!(await visible(el, stop.signal))) return;
+    await afterGraph(el);
+    if (!current() || stop.signal.aborted) return;
     const { item, version, pickable } = model.get("plot");
     const bokeh = await library(model, version);
     const made = await embedded(bokeh, item, current);

@@ -1,8 +1,8 @@
-"""The Chosen tab: the choices in force, in groups of layers, each with a button that reverts it."""
+"""The Chosen tab: the choices in force and the defaults chosen by hand, in groups of layers, with buttons to revert."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Chosen(Panel):
-    """A table of the choices in force. In `content`, ``rows`` are from `chosen_rows`."""
+    """A table of the choices in force, and defaults by hand; ``rows`` of `content` are from `chosen_rows`."""
 
     _esm = esm("chosen")
     selected = traitlets.Unicode("").tag(sync=True)
 
 
 def chosen_rows(
-    choices: Mapping[str, str], by_hand: Mapping[str, str], site_of: Mapping[str, Site]
+    choices: Mapping[str, str], by_hand: Collection[str], site_of: Mapping[str, Site]
 ) -> list[dict[str, Any]]:
     """Return a row for each group of equal choices at counterparts in several layers, in the order of the sites.
 
@@ -32,15 +32,16 @@ def chosen_rows(
     ----------
     choices : mapping of str to str
         The choices in force, by site.
-    by_hand : mapping of str to str
-        The choices that the user made, and not a search.
+    by_hand : collection of str
+        The sites whose options the user chose, and not a search. They include sites with their default option.
     site_of : mapping of str to Site
         Sites of the plan by id.
     """
     groups: dict[tuple[str, str, bool], list[Site]] = {}
     for id, site in site_of.items():
-        if id in choices:
-            groups.setdefault((counterpart_key(id) or id, choices[id], id in by_hand), []).append(site)
+        if id in choices or id in by_hand:
+            option = choices.get(id, site.default)
+            groups.setdefault((counterpart_key(id) or id, option, id in by_hand), []).append(site)
     return [
         {
             "id": sites[0].id,
@@ -54,6 +55,7 @@ def chosen_rows(
             # The outcome in the plan, if it differs.
             "outcome": ", ".join(dict.fromkeys(site.outcome for site in sites if site.outcome not in ("", option))),
             "by": "by hand" if hand else "automatically",
+            "default": sites[0].id not in choices,
             "revert": {site.id: site.default for site in sites},
         }
         for (_, option, hand), sites in groups.items()

@@ -65,7 +65,7 @@ class Panel(Answering):
         try:
             return act()
         except Exception:
-            _LOGGER.exception("%s could not be worked out", type(self).__name__)
+            _LOGGER.exception("%s could not be computed", type(self).__name__)
             return None
 
     def in_thread(self, name: str, act: Callable[[], Any]) -> None:

@@ -499,7 +499,7 @@ class View {
     return from === undefined ? null : { kind: "arc", index: from };
   }
 
-  /** Change the selected arc, mark or bar to its next legal option; for a statement, its mark or arc (`turned`). */
+  /** Change the selected arc, mark or bar to the next legal option; for a statement, its mark or arc (`turned`). */
   turnSelected() {
     const { scene } = this.places, id = this.state.selected, chosen = scene.at.get(id), turned = this.turned(chosen);
     if (turned) this.turn(scene.strings[scene[turned.kind].id[turned.index]]);
