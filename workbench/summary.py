@@ -25,6 +25,10 @@ PHASES = {
 }
 """Names of a worker's phases for users; see `workbench.runs.log.events.Phase`."""
 
+ESTIMATED = "≈\u00a0"
+"""Sign before an estimated figure. No line break separates it from the figure."""
+NO_BACKWARD = "no input or parameter requires a gradient, so there is no backward"
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -149,15 +153,18 @@ def _indent_rows(head: str, rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
 
 
+def _saved_text(plan: Plan, stock: Plan) -> str:
+    if not plan.graph.has_backward:
+        return f"nothing: {NO_BACKWARD}"
+    return f"{with_stock_difference(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"
+
+
 def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) -> list[tuple[str, str]]:
     rows = [
         ("statements", f"{plan.statements}"),
         ("peak memory", with_stock_difference(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
         *_reserved_rows(plan),
-        (
-            "saved",
-            f"{with_stock_difference(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted",
-        ),
+        ("saved", _saved_text(plan, stock)),
     ]
     rows.append(("capture", capture))
     if plan.census.count:

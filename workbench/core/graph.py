@@ -420,6 +420,11 @@ class Graph:
         return Ragged(offsets.astype(np.int32), (pairs % max(len(inputs), 1)).astype(np.int32))
 
     @property
+    def has_backward(self) -> bool:
+        """Whether a statement is in the backward."""
+        return self.first_backward < len(self.statements)
+
+    @property
     def first_backward(self) -> int:
         """Row of the first backward statement; the number of statements if the graph has no backward."""
         backward = np.flatnonzero(self.statements.side == BACKWARD)

@@ -281,7 +281,7 @@ def test_why_gives_the_gain_of_each_choice(tall: Workbench) -> None:
         others = {id: option for id, option in found.choices.items() if id != step.id}
         then = tall.plan_under({**others, **({step.id: step.option} if step.option != SAVE else {})})
         assert then.peak_bytes - found.peak_bytes == step.peak_bytes
-        assert re.fullmatch(rf"Use \S+ \S+ {'less' if lower else 'more'}", step.label)
+        assert re.fullmatch(rf"{'Lower' if lower else 'Raise'} the peak by \S+ \S+", step.label)
         assert step.effect.startswith(f"{step.id}={step.option}, step {'+' if lower else '−'}")
         assert step.effect_in_words.startswith(f"{step.option} {step.id.removeprefix('saved:')}, step ")
         assert repr(found).count(str(step)) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 import workbench as wb
 from workbench.analysis.cost.collective_overlap import OverlapChange
@@ -31,6 +32,11 @@ def test_a_plan_is_shown_in_a_few_lines(bench: wb.Workbench) -> None:
         assert f"choices      {turned}: recompute" in repr(bench.plan)
     finally:
         bench.undo()
+
+
+def test_a_program_without_a_backward_says_that_it_saves_nothing() -> None:
+    plan = wb.open(torch.sin, torch.ones(3), device="cpu", executor="torch").plan
+    assert "saved        nothing: no input or parameter requires a gradient" in repr(plan)
 
 
 def test_choices_are_named_as_far_as_they_fit_in_a_line() -> None:

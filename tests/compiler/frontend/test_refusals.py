@@ -426,6 +426,7 @@ class Mistaken(NamedTuple):
 
 MISTAKES = {
     "shapes": Mistaken(nn.Linear(7, 3), torch.ones(4, 8), "linear fails on its inputs, (4, 8) float32, (3, 7) float32"),
+    "a list": Mistaken(nn.Linear(7, 3), [1.0, 2.0], "must be Tensor, not list"),
     "channels": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 4, 5, 5).half(), "to have 3 channels, but got 4"),
     "types": Mistaken(
         nn.Linear(8, 3).bfloat16(), torch.ones(4, 8), "PyTorch cannot combine these data types either: cast one"

@@ -233,7 +233,7 @@ def test_a_click_is_shown_before_it_is_planned(unplanned, monkeypatch):
     app.graph._receive(None, {"type": "turn", "id": site.id}, [])
     assert bench.plan is now
     assert app.graph.asked == {site.id: ArcStyle.RECOMPUTED}
-    assert figure(app, "saved")["text"] == f"≈ {human_bytes(now.saved_bytes + gain.saved_bytes)}"
+    assert figure(app, "saved")["text"] == f"≈\u00a0{human_bytes(now.saved_bytes + gain.saved_bytes)}"
     assert figure(app, "peak")["kind"] == "estimated"
     older = {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
     # The predicted step is among the figures as soon as the rates of this CPU are measured.

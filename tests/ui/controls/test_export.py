@@ -63,6 +63,14 @@ def test_the_file_shown_is_the_file_written(app, bench, tmp_path, target):
     until(lambda: "Written to" in app.controls.content["message"]["text"])
 
 
+def test_a_file_name_that_python_cannot_import_is_pointed_out(app, tmp_path):
+    path = tmp_path / "my-choices.py"
+    app._on_message({"type": "export", "path": str(path), "target": "torch_eager"})
+    until(path.exists)
+    assert "Rename this file first: Python cannot import the name my-choices." in path.read_text()
+    until(lambda: "which Python cannot import: rename it" in app.controls.content["message"]["text"])
+
+
 def test_a_users_function_is_named_in_the_file_and_in_the_message(tmp_path):
     net = torch.nn.Linear(4, 4)
 

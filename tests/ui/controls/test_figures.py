@@ -106,7 +106,7 @@ def test_the_predicted_step_comes_first_until_this_plan_is_measured(bench, tmp_p
         shown = figures(bench.plan, run, stock, same_choices=same, step_s=lambda plan: 0.578)
         return next(figure for figure in shown if figure["key"] == "step")["values"]
 
-    assert [(value["text"], value["kind"]) for value in step(None, same=True)] == [("≈ 578 ms", "predicted")]
+    assert [(value["text"], value["kind"]) for value in step(None, same=True)] == [("≈\u00a0578 ms", "predicted")]
     earlier = step(run, same=False)
     assert [value["kind"] for value in earlier[:2]] == ["predicted", "earlier plan"]
     assert [bool(value.get("earlier")) for value in earlier[:2]] == [False, True]

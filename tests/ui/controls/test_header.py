@@ -61,7 +61,7 @@ def test_a_planned_program_shows_its_predicted_step(program):
     app = App(bench)
     step = figure(app, "step")
     assert step["kind"] == "predicted"
-    assert step["text"].startswith("≈ ")
+    assert step["text"].startswith("≈\u00a0")
     assert "delta" not in step
     assert "from the rates of H100" in step["tip"]
     bench.choose({site.id: "offload" for site in bench.sites("saved") if site.values and "offload" not in site.illegal})

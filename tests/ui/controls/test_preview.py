@@ -60,7 +60,7 @@ def test_pointing_at_an_arc_shows_what_a_click_would_change(app, no_plans):
     content = point(app, {"id": site.id})
     assert content["what"] == f"recompute for {site.label}"
     saved = next(figure for figure in content["figures"] if figure["name"] == "saved")
-    assert saved["text"].removeprefix("≈ ") == human_bytes(gain.saved_bytes, signed=True)
+    assert saved["text"].removeprefix("≈\u00a0") == human_bytes(gain.saved_bytes, signed=True)
     assert saved["tone"] == "good"
     assert app.bench.plan is plan
     assert not app.bench.choices

@@ -433,7 +433,7 @@ FIT = {
     "fit": {
         "lines": ["Peak 5 GiB → 4 GiB (limit 4 GiB)"],
         "rows": [{"id": "saved:a", "option": "offload", "source": "m.py:3", "bytes": "1 GiB", "reason": "free"}],
-        "steps": [{"label": "Use 1 MiB less", "effect": "saved:b=offload", "choices": {"saved:b": "offload"}}],
+        "steps": [{"label": "Lower the peak by 1 MiB", "effect": "saved:b=offload", "choices": {"saved:b": "offload"}}],
     },
 }  # fmt: skip
 
@@ -443,7 +443,7 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     field, slider = page.get_by_label("Peak at most", exact=True), page.get_by_role("slider")
     assert field.input_value() == "5 GiB"
     assert "Curve: 3 of 24\n" in page.locator(".wb-fit").inner_text()
-    assert "Use 1 MiB less: saved:b=offload" in page.locator(".wb-fit").inner_text()
+    assert "Lower the peak by 1 MiB: saved:b=offload" in page.locator(".wb-fit").inner_text()
     page.evaluate("content => model.set('content', content)", {**FIT, "done": 5})
     assert re.search(r"Curve: 5 of 24, about \d+ s left", page.locator(".wb-fit").inner_text())
     slider.focus()
@@ -455,7 +455,7 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Cancel the curve").click()
     page.locator(".wb-link").click()
-    page.get_by_role("button", name="Use 1 MiB less: choose").click()
+    page.get_by_role("button", name="Lower the peak by 1 MiB: choose").click()
     assert page.evaluate("window.messages") == [
         {"type": "fit", "peak": "3 GiB"},
         {"type": "fit", "peak": "4 GiB"},

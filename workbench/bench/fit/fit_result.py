@@ -104,7 +104,7 @@ class NextChoice:
         if not self.peak_bytes:
             return "Keep the peak"
         size = human_bytes(abs(self.peak_bytes))
-        return f"Use {size} more" if self.peak_bytes > 0 else f"Use {size} less"
+        return f"Raise the peak by {size}" if self.peak_bytes > 0 else f"Lower the peak by {size}"
 
     @property
     def effect(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import keyword
 import os
 import textwrap
 from collections import defaultdict
@@ -74,6 +75,12 @@ def program_in(path: str | os.PathLike[str]) -> str:
     return first.removeprefix(BEGIN_FOR_TORCH).rpartition(_ON)[0] if first.startswith(BEGIN_FOR_TORCH) else ""
 
 
+def can_import(path: str | os.PathLike[str]) -> bool:
+    """Return whether Python can import a file with this name."""
+    stem = Path(path).stem
+    return stem.isidentifier() and not keyword.iskeyword(stem)
+
+
 def fit_text(bench: Workbench, fit: TorchFit, name: str) -> str:
     """Return the text of the file for a fit."""
     from workbench.compiler.api import TorchChoices
@@ -115,14 +122,19 @@ def file_text(
         )
     module = compiled if target == "torch" else eager
     imports, code = _joined(operators, module)
-    notes = bench.notes()
+    notes, stem = bench.notes(), Path(name).stem
     lines = [
         f"{BEGIN_FOR_TORCH}{docstring_text(bench.program.name)}{_ON}{bench.program.device}, "
         "made with Thunder Workbench.",
         "",
-        f"    import {Path(name).stem}",
+        *(
+            []
+            if can_import(name)
+            else [f"Rename this file first: Python cannot import the name {Path(name).stem}.", ""]
+        ),
+        f"    import {stem}",
         "",
-        f"    {_USES[target].format(choices=Path(name).stem, model=bench.program.name_in_script)}",
+        f"    {_USES[target].format(choices=stem, model=bench.program.name_in_script)}",
         "",
         *textwrap.wrap(
             f"This file needs nothing but PyTorch {TORCH_VERSIONS}. A choice names an operator by the path of its "

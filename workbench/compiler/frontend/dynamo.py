@@ -690,6 +690,10 @@ def reason_of(graph: fx.GraphModule) -> str:
 def one_line_message(message: str, frames: Sequence[Frame], intro: str) -> str:
     """Return Dynamo's message as one line of text: the user's line of code, a remedy if known, and Dynamo's text."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if lines[0].startswith(_FX_NODE_FAILS):
+        # The texts of the operator's arguments may contain line breaks, and the error comes after them.
+        end = next((at for at, line in enumerate(lines) if line.startswith(_DETAILS)), len(lines))
+        lines[:end] = [" ".join(lines[:end])]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
     raises = lines[0] == "Observed exception"
     # For an error that the program raises, Dynamo's explanation contains no details of the error.
@@ -711,6 +715,10 @@ def one_line_message(message: str, frames: Sequence[Frame], intro: str) -> str:
     return f"{where}{intro}{f'{advice} ({words})' if advice else words}"
 
 
+_IN_FX = re.compile(r"\bFake(?=Tensor\.)|\bimmutable_(?=list\b|dict\b)")
+"""What FX adds to the names of the types that a user passes."""
+_FX_NODE_FAILS = "Dynamo failed to run FX node"
+_DETAILS = ("Explanation:", "Hint:", "Developer debug context:")
 _FAILED = re.compile(
     r"Dynamo failed to run FX node with fake tensors: call_\w+ (.*?)\(\*\((.*)\), \*\*\{.*\}\): "
     r"got (RuntimeError|TypeError|ValueError|IndexError)\((.*)\)"
@@ -721,7 +729,7 @@ def _operator_failure(reason: str, detail: str) -> str:
     """Return the name, arguments and error of an operator that refuses its arguments; empty for any other failure."""
     if reason == "TypeError when making fake tensor call":
         target, _, words = detail.removeprefix("TypeError ").partition(": ")
-        return f"{_operator(target)} {FAILS}: TypeError: {words.replace('FakeTensor.', 'Tensor.')}"
+        return f"{_operator(target)} {FAILS}: TypeError: {_IN_FX.sub('', words)}"
     found = _FAILED.fullmatch(reason)
     if found is None or re.search(r"Meta tensors|FakeTensor Device|fake", found[4]):
         return ""

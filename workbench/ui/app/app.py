@@ -610,6 +610,8 @@ class App:
             if self._plain_bytes is not None:
                 self._say(None)
                 self._show_memory()
+                self.fit.plain_bytes = self._plain_bytes
+                self._redraw("Fit")
 
         self.controls.in_thread("plain-peak", predict)
 

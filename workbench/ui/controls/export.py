@@ -173,6 +173,8 @@ class Exporter:
             **{kind: f" In your script: import {module}; {use.format(module, named)}" for kind, use in _USES.items()},
         }
         text = f"Written to {written}.{uses.get(target, '')}"
+        if target in _USES and not torch_file.can_import(path):
+            text = f"Written to {written}, which Python cannot import: rename it, for example to choices.py"
         # The page makes a link of the file's name, where it can open the file.
         self._controls.update(message={"text": text, "bad": False, "file": str(written)})
 

@@ -9,7 +9,7 @@ from workbench.analysis.cost.machines import H100
 from workbench.core.executor import executor_named
 from workbench.runs.measure.measured_rates import THIS_CPU
 from workbench.runs.sweep.compare import step_times
-from workbench.summary import human_bytes, human_seconds, human_share, proof_text
+from workbench.summary import ESTIMATED, NO_BACKWARD, human_bytes, human_seconds, human_share, proof_text
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -131,7 +131,10 @@ def figures(
         )
         peak.append({**_measured(human_bytes(found), measured, tip), "beside": True})
     saved = [_predicted_bytes(plan.saved_bytes, start.saved_bytes, name)]
-    saved.append(_value(f"{plan.saved_tensors} tensors", "", plan.saved_tensors - start.saved_tensors, str, name))
+    if plan.graph.has_backward:
+        saved.append(_value(f"{plan.saved_tensors} tensors", "", plan.saved_tensors - start.saved_tensors, str, name))
+    else:
+        saved.append({**_value("no backward", "", 0, str, name), "tip": NO_BACKWARD})
     shown: list[dict[str, Any]] = [
         {"key": "peak", "title": "Peak memory", "values": peak},
         {"key": "saved", "title": "Saved for backward", "values": saved},
@@ -211,7 +214,7 @@ def figures_while_planning(
         if gain is not None and figure["key"] in _ESTIMATED:
             name = f"{figure['key']}_bytes"
             now = getattr(plan, name) + getattr(gain, name)
-            text, change = f"≈ {human_bytes(now)}", now - getattr(start, name)
+            text, change = f"{ESTIMATED}{human_bytes(now)}", now - getattr(start, name)
             first = _value(text, "estimated", change, human_bytes, baseline.name)
         older = any("predicted" in value["kind"] for value in figure["values"]) and first is figure["values"][0]
         found.append({**figure, "values": [first, *others], "older": older})
@@ -273,7 +276,8 @@ def _predicted_step(step_s: float, base_s: float, baseline_name: str, machine: M
     change = step_s - base_s if abs(step_s - base_s) >= _LEAST_CHANGE * base_s else 0.0
     launches = "" if machine.name == THIS_CPU else ", without the time to launch kernels"
     tip = f"predicted from the rates of {machine.name}{launches}"
-    return {**_value(f"≈ {human_seconds(step_s)}", "predicted", change, human_seconds, baseline_name), "tip": tip}
+    text = f"{ESTIMATED}{human_seconds(step_s)}"
+    return {**_value(text, "predicted", change, human_seconds, baseline_name), "tip": tip}
 
 
 def _interval(low_s: float, high_s: float) -> str:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench.summary import human_bytes, human_seconds
+from workbench.summary import ESTIMATED, human_bytes, human_seconds
 from workbench.ui.controls.controls import StatusLine
 from workbench.ui.graph.node_names import label_in_layers, short_label
 
@@ -172,7 +172,7 @@ class Preview(StatusLine):
         peak_bytes = then.peak_bytes - (now.peak_bytes if now is not None else 0)
         saved_bytes = then.saved_bytes - (now.saved_bytes if now is not None else 0)
         step_s = then.step_s - (now.step_s if now is not None else 0.0)
-        about = "≈ " if then.estimated else ""
+        about = ESTIMATED if then.estimated else ""
         figures = [_figure("peak", peak_bytes, about), _figure("saved", saved_bytes, about)]
         if abs(step_s) > _LEAST_S:
             text = f"{'+' if step_s > 0 else '−'}{human_seconds(abs(step_s))}"

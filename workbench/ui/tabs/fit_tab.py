@@ -65,7 +65,11 @@ class FitTab:
         The keys of its content are ``state done count error wrong least_bytes stock_bytes peak_bytes fitting fit
         each``. ``wrong`` is the reason why the stated peak is refused. ``fitting`` is the stated peak until it is
         answered.
+    plain_bytes : int or None
+        Predicted peak of plain `torch.compile`. The result of a fit names it if it is lower.
     """
+
+    plain_bytes: int | None = None
 
     def __init__(
         self,
@@ -225,15 +229,21 @@ class FitTab:
             "stock_bytes": self._bench.stock_plan.peak_bytes,
             "peak_bytes": plan.peak_bytes,
             "fitting": self._fitting,
-            "fit": fit_content(fit) if fit is not None and in_force else None,
+            "fit": fit_content(fit, self.plain_bytes) if fit is not None and in_force else None,
             "each": list(self._all),
         }
 
 
-def fit_content(fit: Fit) -> dict[str, Any]:
-    """Return the panel's data for a fit: lines of text, and a row for each choice."""
+def fit_content(fit: Fit, plain_bytes: int | None = None) -> dict[str, Any]:
+    """Return the panel's data for a fit: lines of text, and a row for each choice.
+
+    `plain_bytes` is the predicted peak of plain `torch.compile`, if it is known.
+    """
+    lines = fit.lines
+    if plain_bytes is not None and plain_bytes < fit.peak_bytes:
+        lines.append(f"Plain torch.compile without choices needs less: {human_bytes(plain_bytes)}, predicted")
     return {
-        "lines": fit.lines,
+        "lines": lines,
         "rows": [
             {
                 "id": chosen.id,

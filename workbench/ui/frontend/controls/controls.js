@@ -42,7 +42,9 @@ function render({ model, el }) {
 
   function openTab() {
     const ask = new CustomEvent(ASK_TAB, { bubbles: true, cancelable: true, detail: { app: model.get("app"), name: model.get("app_name") || model.get("content").program } });
-    if (el.dispatchEvent(ask)) model.send({ type: "no_tab" });
+    if (!el.dispatchEvent(ask)) return;
+    el.closest(".wb-app")?.classList.remove("wb-elsewhere");
+    model.send({ type: "no_tab" });
   }
   function fullScreen() {
     if (document.fullscreenElement) void document.exitFullscreen();
@@ -74,8 +76,13 @@ function render({ model, el }) {
     if (!model.get("tab_asked")) return;
     model.set("tab_asked", false);
     model.save_changes();
-    // Wait until the page contains the view.
-    for (let tries = 0; tries < 100 && !el.isConnected; tries++) await new Promise((next) => setTimeout(next, 50));
+    // Wait until the page contains the view. Hide at once what the tab will show: else the graph would be drawn twice.
+    for (let tries = 0; tries < 500 && !el.isConnected; tries++) {
+      el.closest(".wb-app")?.classList.add("wb-elsewhere");
+      // In the frame that first has the view, this comes before the layout. A page in the background has no frames.
+      await new Promise((next) => { requestAnimationFrame(() => next(null)); setTimeout(next, 50); });
+    }
+    el.closest(".wb-app")?.classList.add("wb-elsewhere");
     openTab();
   }
 

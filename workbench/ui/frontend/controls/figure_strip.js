@@ -10,7 +10,7 @@ import { fold, follow, h, panel } from "../dom.js";
  *  stands below the title; `bare`: a figure beside the first does not repeat its unit; `plain`: without the change. */
 const FORMS = ["", "below", "short", "short below", "short bare", "short below bare", "short plain", "short below plain", "short bare plain", "short below bare plain"];
 
-/** What gets the focus in a tab that a tile opens: the user can type a peak, or select the largest fusion with Enter. */
+/** What gets the focus in a tab that a tile opens: the user can type a peak. The largest fusion is also selected. */
 const NEXT = /** @type {Record<string, string>} */ ({ Fit: ".wb-peak input", Fusions: ".wb-fusions [data-fusion]" });
 
 /** @param {{model: any, el: HTMLElement}} context */
@@ -41,6 +41,7 @@ function render({ model, el }) {
       if (part?.checkVisibility({ visibilityProperty: true })) {
         part.focus({ preventScroll: true });
         if (part instanceof HTMLInputElement) part.select();
+        else part.click();
         return;
       }
       await new Promise((next) => setTimeout(next, 20));

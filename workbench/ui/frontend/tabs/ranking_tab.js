@@ -57,7 +57,7 @@ function render({ model, el }) {
 
   function figure(row, key, write, most) {
     if (row[key] === undefined) return h("td", { class: "wb-right wb-muted" }, key === "peak_bytes" ? (row.state === "refused" ? "refused" : "pending") : "");
-    const by = row[key], about = row.state === "estimated" && key !== "step_s" ? "≈ " : "";
+    const by = row[key], about = row.state === "estimated" && key !== "step_s" ? "≈\u00a0" : "";
     const share = Math.min(100, 100 * Math.abs(by) / most);
     const nothing = key === "step_s" ? Math.abs(by) < 1e-9 : by === 0;
     return h("td", { class: "wb-gain" }, h("span", { class: nothing ? "wb-muted" : by < 0 ? "wb-good" : "wb-bad" }, nothing ? `${about}no change` : `${about}${by < 0 ? "−" : "+"}${write(Math.abs(by))}`),
