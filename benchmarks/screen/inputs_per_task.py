@@ -139,9 +139,7 @@ def to_a_colleague(hand: Hand, app: Locator) -> None:
 def to_an_end(hand: Hand, app: Locator) -> None:
     """Read why the largest fusion ends where it ends."""
     hand.click(app.locator("[data-figure=fusions]"))
-    first, inspector = app.locator(".wb-fusions [data-fusion]").first, app.locator(".wb-inspector")
-    hand.wait(lambda: bool(first.evaluate("link => link === document.activeElement")))
-    hand.press("Enter")
+    inspector = app.locator(".wb-inspector")
     hand.wait(lambda: "Why it ends" in inspector.inner_text())
     hand.scroll_to(inspector.locator("h4", has_text="Why it ends"), inspector)
 
