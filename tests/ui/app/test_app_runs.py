@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -79,6 +80,18 @@ def test_a_runnable_program_names_the_button_to_press(app):
     assert app.controls.content["cannot_run"] == app.compile.content["cannot_run"] == ""
     look(app, "Timeline")
     assert "Compile & run" in app.timeline.content["head"]
+
+
+def test_the_list_of_runs_follows_the_state_of_a_run(app, monkeypatch):
+    run, listed = SimpleNamespace(state="starting"), []
+    monkeypatch.setattr(app, "_runs", SimpleNamespace(latest=run, keep_measured=lambda: False))
+    monkeypatch.setattr(app, "_show_figures", lambda: None)
+    monkeypatch.setattr(app, "_redraw", lambda *titles: None)
+    monkeypatch.setattr(app.experiments, "refresh", lambda: listed.append(run.state))
+    for state in ("starting", "compiling", "compiling", "running", "running"):
+        run.state = state
+        app._on_news(run)
+    assert listed == ["starting", "compiling", "running"]
 
 
 def test_live_values_at_the_measured_peak_are_listed_separately(app, bench, tmp_path):

@@ -435,6 +435,8 @@ class App:
                 self.experiments.refresh()
 
     _plan_shown: Any = None
+    _state_listed: Any = None
+    """The latest run and its state, as the tab Runs lists it."""
     _machine_shown: Any = None
 
     def _on_news(self, run: Run) -> None:
@@ -447,9 +449,11 @@ class App:
             if self._runs.keep_measured():
                 self._redraw("Curve and peak")
             self._redraw("Fusions", "Timeline")
+            if (run, run.state) != self._state_listed:
+                self._state_listed = run, run.state
+                self.experiments.refresh()
             if run.state in ("done", "failed", "cancelled"):
                 self._redraw("Fit")
-                self.experiments.refresh()
                 if run.request.torch is not None:
                     self.exporter.forget()  # the shown file now has measured figures
             if run.state == "done" and run.request.options.memory_snapshot:
