@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import flex_attention
 
 from tests.models.building import Kind
 
@@ -216,6 +217,37 @@ def _labels(*shape: int, classes: int) -> torch.Tensor:
     return torch.randint(0, classes, shape)
 
 
+class _Slopes(nn.Module):
+    """ALiBi in `flex_attention`: each head adds the distance times a trained slope to its scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.project, self.out = nn.Embedding(20, 16), nn.Linear(16, 48), nn.Linear(16, 20)
+        self.slopes = nn.Parameter(torch.tensor([0.1, 0.2]))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        batch, length = tokens.shape
+        query, key, value = self.project(self.embed(tokens)).view(batch, length, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        made: Any = flex_attention(query, key, value, score_mod=lambda s, b, h, i, j: s + (j - i) * self.slopes[h])
+        scores = self.out(made.transpose(1, 2).reshape(batch, length, 16))
+        return functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+
+class _Bags(nn.Module):
+    """A recommender whose table of embeddings gets sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.EmbeddingBag(30, 8, mode="sum", sparse=True), nn.Linear(8, 3)
+
+    def forward(self, rows: torch.Tensor, starts: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.out(self.table(rows, starts)), y)
+
+
+TEXT: Kind = {"attention_with_slopes": lambda: (_Slopes(), (_labels(2, 8, classes=20),), {})}
+TABLES: Kind = {
+    "sparse_bags": lambda: (_Bags(), (_labels(9, classes=30), torch.tensor([0, 3, 5]), _labels(3, classes=3)), {})
+}
 IMAGES: Kind = {
     "slots": lambda: (_Slots(), (torch.randn(2, 6, 8),), {}),
     "radiance_field": lambda: (_RadianceField(), (torch.randn(5, 3), torch.randn(5, 3), torch.rand(5, 3)), {}),

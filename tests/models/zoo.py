@@ -392,7 +392,7 @@ _SOUND: Kind = {
 _BY_HAND: Kind = {"litgpt": _litgpt, "nanogpt": _nanogpt, "pytorch_encoder": _encoder_of_pytorch}
 
 KINDS: dict[str, Kind] = {
-    "text": {**_TEXT, **_ENCODERS, **_BY_HAND, **languages.TEXT, **popular.TEXT},
+    "text": {**_TEXT, **_ENCODERS, **_BY_HAND, **languages.TEXT, **popular.TEXT, **uncommon.TEXT},
     "hybrid": {**_HYBRID, **languages.HYBRID},
     "mixture of experts": {**_EXPERTS, **languages.EXPERTS, **scripts.EXPERTS},
     "adapters, quantized": {"lora": _lora, **languages.ADAPTERS, **uncommon.ADAPTERS},
@@ -404,7 +404,13 @@ KINDS: dict[str, Kind] = {
     "diffusion, flows": {**generation.DIFFUSION, **uncommon.FLOWS},
     "video": generation.VIDEO,
     "time series": structures.SERIES,
-    "graphs, points, tables": {**structures.GRAPHS, **structures.TABLES, **uncommon.GRAPHS, **scripts.TABLES},
+    "graphs, points, tables": {
+        **structures.GRAPHS,
+        **structures.TABLES,
+        **uncommon.GRAPHS,
+        **uncommon.TABLES,
+        **scripts.TABLES,
+    },
     "recurrent": {"pytorch_lstm": _lstm, **structures.RECURRENT, **popular.RECURRENT, **uncommon.RECURRENT},
     "physics": steps.PHYSICS,
     "contrastive": {**steps.CONTRASTIVE, **uncommon.CONTRASTIVE},
