@@ -70,7 +70,8 @@ def renumbered(texts: list[str]) -> list[str]:
     """
     texts = [re.sub(r"\b_torch_memory_format_\d+\b", "_torch_memory_format", text) for text in texts]
     numbers: dict[str, str] = {}
-    name = re.compile(r"(?<![a-zA-Z0-9])[fit]\d+(?![a-zA-Z0-9])")
+    # A path may have a folder `t212`, which is no value.
+    name = re.compile(r"(?<![a-zA-Z0-9/])[fit]\d+(?![a-zA-Z0-9/])")
     # Remove line breaks, whose places depend on the length of names.
     whole = [re.sub(r"\\(\\?n|\n) *", "", text) for text in texts]
     named = [name.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text) for text in whole]
