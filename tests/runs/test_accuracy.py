@@ -418,6 +418,7 @@ def test_a_program_that_means_something_else_in_float64_allows_no_error() -> Non
     assert {error.name for error in wrong.tensors if not error.ok} == {"output", "grad(weight)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_asks_for_float32_takes_its_optimizer_to_double_precision(fused: bool) -> None:
     def build() -> Parts:
@@ -454,6 +455,7 @@ def test_attention_counts_as_random_only_with_dropout() -> None:
         assert watch.random is random
 
 
+@pytest.mark.slow
 def test_a_program_with_flex_attention_is_compared_with_eager() -> None:
     def attend(x: torch.Tensor) -> torch.Tensor:
         return flex_attention(x, x, x, score_mod=lambda score, b, h, q, k: score + (q - k)).square().mean()

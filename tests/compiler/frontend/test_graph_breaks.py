@@ -573,6 +573,7 @@ def test_a_tensor_on_the_cpu_is_reported_with_its_line_for_a_planned_gpu(broken:
         workbench.open(Noisy(broken), batch(), device="planned", executor="torch")
 
 
+@pytest.mark.slow
 def test_python_code_between_graphs_may_use_an_absent_gpu() -> None:
     model = nn.Linear(6, 2)
     optimizer = torch.optim.SGD(model.parameters(), 1e-2)
@@ -902,6 +903,7 @@ def test_an_input_that_gets_a_gradient_by_a_write_is_right_or_refused(
     torch.testing.assert_close(gradient(bench.config.jit(program)), gradient(program))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("viewed", [False, True], ids=["itself", "through a view"])
 def test_a_part_knows_that_an_earlier_write_gave_its_argument_a_gradient(viewed: bool) -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -127,6 +127,7 @@ def test_a_gradient_inside_of_a_part_is_eagers(kind: Callable[[], nn.Module]) ->
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [BeforeNode, BehindNode])
 def test_pytorch_runs_a_part_with_a_hook_on_a_node(kind: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)

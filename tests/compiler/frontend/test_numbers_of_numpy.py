@@ -113,7 +113,7 @@ def cancels_a_draw(x: torch.Tensor) -> torch.Tensor:
         (fills, "parts"),
         (writes_a_cell, "parts"),
         (adds_to_a_number, "parts"),
-        (sorts, "parts"),
+        pytest.param(sorts, "parts", marks=pytest.mark.slow),
         (cancels_a_draw, "parts"),
     ],
 )

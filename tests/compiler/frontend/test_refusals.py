@@ -447,6 +447,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_only_under_tracing_opens_in_parts() -> None:
     """Dynamo passes a tuple to an operator that takes a ``torch.Size``; eager PyTorch passes that."""
 

@@ -120,6 +120,7 @@ def test_a_program_computes_with_the_object_of_each_call(
         torch.testing.assert_close(compiled(each, x), program(each, x), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_step_that_finds_an_optimizer_for_each_parameter_trains_every_parameter() -> None:
     def trained(compile_step: bool) -> tuple[nn.Module, list[int]]:
         torch.manual_seed(0)

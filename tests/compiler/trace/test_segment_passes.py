@@ -101,7 +101,9 @@ def differences(name: str) -> int:
     return found
 
 
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "claimed" else []) for name in PASSES]
+)
 def test_a_pass_with_stored_segments_equals_the_pass_without(name: str) -> None:
     assert not differences(name)
 

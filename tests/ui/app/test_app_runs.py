@@ -337,6 +337,7 @@ def test_the_census_names_every_fusion_once(tmp_path, monkeypatch):
     app.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torchcompile", pytest.param("nvfuser", marks=needs_nvfuser)])
 def test_a_click_on_a_fusion_of_a_folded_layer_shows_this_fusion(executor: str):
     app = App(wb.open("llama", device="planned", layers=6, executor=executor))
@@ -354,6 +355,7 @@ def test_a_click_on_a_fusion_of_a_folded_layer_shows_this_fusion(executor: str):
     app.close()
 
 
+@pytest.mark.slow
 def test_a_click_on_a_value_of_a_folded_layer_shows_this_value():
     app = App(wb.open("llama", device="cpu", layers=6, executor="torch"))
     look(app, "Trace")
