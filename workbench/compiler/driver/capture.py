@@ -20,9 +20,9 @@ from workbench.compiler.driver.capture_parts import (
     end_transforms,
     held_optimizers,
 )
+from workbench.compiler.driver.interpreted_state import refuse_changes
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
 from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
-from workbench.compiler.frontend.interpreted_state import refuse_changes
 from workbench.compiler.frontend.trace_errors import (
     FAILS,
     IN_PARTS,

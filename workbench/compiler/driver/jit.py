@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from workbench.analysis.equivalence.prove import Proof
+from workbench.compiler.driver.interpreted_state import follow_state
 from workbench.compiler.driver.stock_thunder import WAYS, compile_unmodified
 from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks, sharded_graphs
-from workbench.compiler.frontend.interpreted_state import follow_state
 from workbench.compiler.fusion.executors import (
     Observer,
 )
