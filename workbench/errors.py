@@ -87,7 +87,10 @@ class PlanError(WorkbenchError):
 
 
 class GradientError(WorkbenchError):
-    """A second derivative is requested through code that Thunder compiled. The result would lack terms."""
+    """A second derivative or a forward-mode derivative is requested of code that Thunder compiled.
+
+    The second derivative would lack terms. The compiled code has no forward-mode derivative.
+    """
 
 
 class DeviceError(WorkbenchError):

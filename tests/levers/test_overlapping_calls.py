@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import thunder
 import torch
+from torch.autograd import forward_ad
 
 import workbench
 from tests.trial_counts import beyond
@@ -303,6 +304,17 @@ def test_a_second_derivative_is_refused_because_terms_would_be_lost(way: str, re
         loss.backward()
     assert "\n" not in str(refusal.value)
     (again,) = torch.autograd.grad(call(x, w, seen), x)
+    torch.testing.assert_close(again, expected)
+
+
+@pytest.mark.parametrize("way", ["dynamo", "torch", "torch, recompute"])
+def test_a_forward_mode_derivative_is_refused_with_what_to_do(way: str) -> None:
+    call, (x, w, seen) = compiled(way), (argument(1), argument(3), argument(5, requires_grad=False))
+    with pytest.raises(GradientError, match="call the original function") as refusal, forward_ad.dual_level():
+        call(forward_ad.make_dual(x, torch.ones_like(x)), w, seen)
+    assert "\n" not in str(refusal.value)
+    (again,) = torch.autograd.grad(call(x, w, seen), x)
+    (expected,) = torch.autograd.grad(penalty(x, w, seen), x)
     torch.testing.assert_close(again, expected)
 
 

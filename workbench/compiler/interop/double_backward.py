@@ -1,7 +1,8 @@
-"""Raise an error when gradients of a compiled program are differentiated; unmodified Thunder would lose terms silently.
+"""Raise an error when a derivative is requested that a compiled program lacks: a second or a forward-mode derivative.
 
-Autograd does not record the operators inside Thunder's compiled backward. Autograd therefore treats the gradients from
-this backward as constants, and a second derivative would lack all terms that depend on these gradients.
+Unmodified Thunder would lose terms of a second derivative silently. Autograd does not record the operators inside
+Thunder's compiled backward. Autograd therefore treats the gradients from this backward as constants, and a second
+derivative would lack all terms that depend on these gradients.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ REFUSAL = (
     "compiled function everywhere else"
 )
 
+FORWARD_REFUSAL = (
+    "a forward-mode derivative (torch.autograd.forward_ad) is requested of a function that Thunder compiled. The "
+    "compiled function has only a backward. Where you need forward-mode derivatives, call the original function "
+    "(torch.func.jvp accepts it), and the compiled function everywhere else"
+)
+
 
 class _Once(torch.autograd.Function):
     """Identity function for gradients. Its backward raises `GradientError`."""
@@ -36,9 +43,18 @@ class _Once(torch.autograd.Function):
     def backward(ctx: Any, *_: Any) -> Any:
         raise GradientError(REFUSAL)
 
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise GradientError(REFUSAL)
+
 
 class ThunderFunction(StockFunction):
-    """Thunder's autograd function of the same name, but differentiating its gradients raises `GradientError`."""
+    """Thunder's autograd function of the same name, but derivatives that it lacks raise `GradientError`."""
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        """Refuse a forward-mode derivative. PyTorch would only say that this method is missing."""
+        raise GradientError(FORWARD_REFUSAL)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
