@@ -160,9 +160,10 @@ def _saved_text(plan: Plan, stock: Plan) -> str:
 
 
 def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) -> list[tuple[str, str]]:
+    bound = "at least " if plan.peak_at_least else ""
     rows = [
         ("statements", f"{plan.statements}"),
-        ("peak memory", with_stock_difference(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
+        ("peak memory", f"{bound}{with_stock_difference(plan.peak_bytes, stock.peak_bytes)}, predicted"),
         *_reserved_rows(plan),
         ("saved", _saved_text(plan, stock)),
     ]

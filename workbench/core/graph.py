@@ -57,6 +57,8 @@ class StatementFlag(IntFlag):
     """The statement writes into one of its inputs."""
     CLONE = 32
     """The statement runs a statement of the forward again, in the backward."""
+    UNMEASURED = 64
+    """The statement runs on a CPU, and its kernel could not be measured: `transient_bytes` is a lower bound."""
 
 
 class ValueFlag(IntFlag):

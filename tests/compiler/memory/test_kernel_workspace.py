@@ -11,7 +11,7 @@ from torch import nn
 
 import workbench
 from tests.trial_counts import beyond
-from workbench.compiler.memory import views_and_writes
+from workbench.compiler.memory import kernel_workspace, views_and_writes
 from workbench.compiler.memory.kernel_workspace import peak_inside_bytes
 from workbench.runs.measure import accuracy, memory_meter
 
@@ -166,3 +166,31 @@ def test_measuring_a_kernel_gives_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert peak_inside_bytes("y = x @ x", {}, {"x": x}) == x.nbytes
+
+
+class Downscaled(nn.Module):
+    """A convolution and a pooling. Each test uses other sizes, so that no earlier test has cached their effects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(self.first(x), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [(kernel_workspace, "MOST_BYTES"), (views_and_writes, "MOST_FLOPS")])
+def test_if_a_kernel_cannot_be_measured_the_peak_is_a_lower_bound(
+    limit: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 21 + 2 * (limit[1] == "MOST_FLOPS")
+    with monkeypatch.context() as inside:
+        inside.setattr(views_and_writes, "_found", {})
+        inside.setattr(*limit, 0)
+        plan = workbench.open(Downscaled(), torch.randn(2, 3, size, size), executor="torch").plan
+    assert plan.peak_at_least
+    assert "at least " in str(plan)
+    whole = workbench.open(Downscaled(), torch.randn(2, 3, size + 1, size + 1), executor="torch").plan
+    assert not whole.peak_at_least
+    assert "at least " not in str(whole)

@@ -184,6 +184,7 @@ def _origin_and_flags(bsym: BoundSymbol) -> tuple[int, int]:
 _TENSOR, _REQUIRES_GRAD = int(ValueFlag.TENSOR), int(ValueFlag.REQUIRES_GRAD)
 _INPLACE = int(StatementFlag.INPLACE)
 _RANDOM, _VIEW = int(StatementFlag.RANDOM), int(StatementFlag.VIEW)
+_UNMEASURED = int(StatementFlag.UNMEASURED)
 
 
 class _Block(NamedTuple):
@@ -252,6 +253,8 @@ def _block_of(bsyms: Sequence[BoundSymbol], effects: Sequence[StatementEffects],
             rows.append(row)
             if random and not random.isdisjoint(made_names(each)):
                 flags |= _RANDOM
+            if each is bsym and effect.unmeasured:
+                flags |= _UNMEASURED
             columns["kind"].append(row.kind)
             columns["flags"].append(row.flags | flags)
             for proxy in (*each.flat_proxy_args, *each.flat_proxy_outs):

@@ -35,7 +35,7 @@ from workbench.compiler.memory.fake_execution import (
     runs_as_pytorch,
     source,
 )
-from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside, peak_inside_bytes
+from workbench.compiler.memory.kernel_workspace import MOST_FLOPS, WRITES, allocates_inside, peak_inside_bytes
 from workbench.compiler.memory.nvfuser_aliasing import OutputLayout, output_layouts
 from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.trace import canonical_text as computes
@@ -137,6 +137,8 @@ class StatementEffects:
     transient_bytes: int = 0
     flops: int = 0
     assumed: bool = False
+    unmeasured: bool = False
+    """Whether `transient_bytes` is a lower bound, because the CPU kernel could not be measured."""
     moves: tuple[str, ...] = ()
     """For each output tensor, a text that says where its elements are in the first input. Empty if the statement does
     more than move elements.
@@ -679,8 +681,11 @@ class _StorageWalk:
                 peak = allocations.peak_bytes
             given = {proxy.name: namespace[proxy.name] for proxy in inputs}
             works = peak > before or str(bsym.sym.name).startswith(WRITES)
-            if works and allocates_inside(bsym.sym.name, list(given.values()), allocations.flops):
-                inside = peak_inside_bytes(text, outside, given)
+            unmeasured = False
+            # Pass no operations: a kernel that takes too long to be measured may allocate as much as a small one.
+            if works and allocates_inside(bsym.sym.name, list(given.values()), 0):
+                inside = peak_inside_bytes(text, outside, given) if allocations.flops <= MOST_FLOPS else None
+                unmeasured = inside is None and all(tensor.device.type == "cpu" for tensor in given.values())
                 peak = max(peak, before + (inside or 0))
             sources: list[int] = []
             strides: list[tuple[int, ...]] = []
@@ -712,6 +717,7 @@ class _StorageWalk:
             views=tuple(tensor._base is not None for tensor in made),
             transient_bytes=max(0, peak - before - sum(new_bytes)),
             flops=allocations.flops,
+            unmeasured=unmeasured,
             dtypes=_unless_all_none(
                 [
                     None if tensor.dtype == to_torch_dtype(proxy.dtype) else tensor.dtype

@@ -25,7 +25,7 @@ from workbench.compiler.pipeline.pass_log import TracePass, passes_of, traces_te
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.trace.corrections import Correction
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.core.graph import Graph
+from workbench.core.graph import Graph, StatementFlag
 from workbench.core.lever import Site
 from workbench.util.planning_lock import PLANNING, planned_property
 
@@ -149,6 +149,11 @@ class Plan:
     def peak_bytes(self) -> int:
         """Predicted peak memory of the step, including arguments."""
         return int(self.timeline.peak_bytes)
+
+    @property
+    def peak_at_least(self) -> bool:
+        """Whether `peak_bytes` is a lower bound, because a CPU kernel of the plan could not be measured."""
+        return bool((self.graph.statements.flags & StatementFlag.UNMEASURED.value).any())
 
     @property
     def baseline_bytes(self) -> int:
