@@ -135,8 +135,18 @@ function render({ model, el }) {
             onclick: (event)=>{
                 event.stopPropagation();
                 model.send({
-                    type: "choose_all",
+                    type: "revert",
                     choices
+                });
+            }
+        });
+    const release = (sites)=>({
+            title: "Let a fit change it",
+            onclick: (event)=>{
+                event.stopPropagation();
+                model.send({
+                    type: "release",
+                    sites
                 });
             }
         });
@@ -156,10 +166,11 @@ function render({ model, el }) {
     el.replaceChildren(all, table);
     function draw() {
         const { rows = [] } = model.get("content"), selected = model.get("selected");
-        const sites = rows.reduce((sum, { ids })=>sum + ids.length, 0), back = Object.assign({}, ...rows.map((row)=>row.revert));
-        count.textContent = sites ? `${sites} choice${1 === sites ? "" : "s"} in force` : "No choices: the plan is as in unmodified Thunder.";
+        const made = rows.filter((row)=>!row.default), kept = rows.filter((row)=>row.default);
+        const countOf = (of)=>of.reduce((sum, { ids })=>sum + ids.length, 0), sites = countOf(made), defaults = countOf(kept), back = Object.assign({}, ...made.map((row)=>row.revert));
+        count.textContent = (sites ? `${sites} choice${1 === sites ? "" : "s"} in force` : "No choices: the plan is as in unmodified Thunder.") + (defaults ? ` ${sites ? "· " : ""}A fit keeps ${defaults} default${1 === defaults ? "" : "s"} chosen by hand.` : "");
         table.hidden = !rows.length;
-        all.replaceChildren(count, ...rows.length ? [
+        all.replaceChildren(count, ...made.length ? [
             h("button", revert(back), "Revert all")
         ] : []);
         body.replaceChildren(...rows.map((row)=>h("tr", {
@@ -171,7 +182,9 @@ function render({ model, el }) {
                     })
             }, h("td", {}, row.lever), h("td", {
                 class: "wb-wide"
-            }, h("strong", {}, row.option), " ", h("button", {
+            }, h("strong", {}, row.option), row.default && h("span", {
+                class: "wb-muted"
+            }, " (default)"), " ", h("button", {
                 class: "wb-link",
                 title: row.ids.join("\n")
             }, inParts(row.label)), row.outcome && h("div", {
@@ -185,7 +198,10 @@ function render({ model, el }) {
                 class: "wb-right"
             }, row.bytes ? humanBytes(row.bytes) : ""), h("td", {
                 class: "wb-muted"
-            }, row.by), h("td", {}, h("button", {
+            }, row.by), h("td", {}, row.default ? h("button", {
+                ...release(row.ids),
+                "aria-label": `Release ${row.option} for ${row.label}`
+            }, "Release") : h("button", {
                 ...revert(row.revert),
                 "aria-label": `Revert ${row.option} for ${row.label}`
             }, "Revert")))));

@@ -433,7 +433,9 @@ function render({ model, el }) {
                 name: model.get("app_name") || model.get("content").program
             }
         });
-        if (el.dispatchEvent(ask)) model.send({
+        if (!el.dispatchEvent(ask)) return;
+        el.closest(".wb-app")?.classList.remove("wb-elsewhere");
+        model.send({
             type: "no_tab"
         });
     }
@@ -473,7 +475,14 @@ function render({ model, el }) {
         if (!model.get("tab_asked")) return;
         model.set("tab_asked", false);
         model.save_changes();
-        for(let tries = 0; tries < 100 && !el.isConnected; tries++)await new Promise((next)=>setTimeout(next, 50));
+        for(let tries = 0; tries < 500 && !el.isConnected; tries++){
+            el.closest(".wb-app")?.classList.add("wb-elsewhere");
+            await new Promise((next)=>{
+                requestAnimationFrame(()=>next(null));
+                setTimeout(next, 50);
+            });
+        }
+        el.closest(".wb-app")?.classList.add("wb-elsewhere");
         openTab();
     }
     const compareVersions = ()=>{

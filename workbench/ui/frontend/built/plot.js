@@ -57,6 +57,28 @@ async function attached(el, signal) {
     while(!el.isConnected && !signal.aborted)await new Promise((next)=>setTimeout(next, 30));
     return !signal.aborted;
 }
+async function visible(el, signal) {
+    if (!await attached(el, signal)) return false;
+    await new Promise((done)=>{
+        const sizes = new ResizeObserver(()=>{
+            if (!el.clientWidth) return;
+            sizes.disconnect();
+            done(null);
+        });
+        sizes.observe(el);
+        signal.addEventListener("abort", ()=>{
+            sizes.disconnect();
+            done(null);
+        });
+    });
+    return !signal.aborted;
+}
+async function afterGraph(el) {
+    const app = el.closest(".wb-app"), began = performance.now();
+    const drawn = ()=>app?.querySelector(".wb-graph")?.__workbench?.view.drawn > 0;
+    while(app && !drawn() && performance.now() - began < 2000)await new Promise((next)=>setTimeout(next, 30));
+    if (app) await new Promise((next)=>setTimeout(next, 50));
+}
 function columns({ lines, backward_from, ...sent }) {
     const numbers = (column)=>Array.from(new Float64Array(column.buffer.slice(column.byteOffset, column.byteOffset + column.byteLength)));
     const data = Object.fromEntries(Object.entries(sent).map(([name, column])=>[
@@ -199,6 +221,9 @@ function render({ model, el }) {
     let drawings = 0;
     async function draw() {
         const drawing = ++drawings, current = ()=>drawing === drawings;
+        if (!await visible(el, stop.signal)) return;
+        await afterGraph(el);
+        if (!current() || stop.signal.aborted) return;
         const { item, version, pickable } = model.get("plot");
         const bokeh = await library(model, version);
         const made = await embedded(bokeh, item, current);

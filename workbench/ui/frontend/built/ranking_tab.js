@@ -231,7 +231,7 @@ function render({ model, el }) {
         if (void 0 === row[key]) return h("td", {
             class: "wb-right wb-muted"
         }, "peak_bytes" === key ? "refused" === row.state ? "refused" : "pending" : "");
-        const by = row[key], about = "estimated" === row.state && "step_s" !== key ? "≈ " : "";
+        const by = row[key], about = "estimated" === row.state && "step_s" !== key ? "≈\u00a0" : "";
         const share = Math.min(100, 100 * Math.abs(by) / most);
         const nothing = "step_s" === key ? Math.abs(by) < 1e-9 : 0 === by;
         return h("td", {

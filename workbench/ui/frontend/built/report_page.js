@@ -3130,6 +3130,7 @@ function figure_strip_render({ model, el }) {
                     preventScroll: true
                 });
                 if (part instanceof HTMLInputElement) part.select();
+                else part.click();
                 return;
             }
             await new Promise((next)=>setTimeout(next, 20));
@@ -3167,20 +3168,30 @@ function figure_strip_render({ model, el }) {
             class: "wb-figure-values"
         }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
     const fit = ()=>{
-        for (const one of el.children){
-            const title = one.querySelector(".wb-figure-title"), values = one.querySelector(".wb-figure-values");
+        let tiles = Array.from(el.children, (one)=>{
             const kind = one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind");
             kind.classList.add("wb-first-kind");
-            for (const form of FORMS){
+            return {
+                one: one,
+                kind,
+                title: one.querySelector(".wb-figure-title"),
+                values: one.querySelector(".wb-figure-values")
+            };
+        });
+        for (const form of FORMS){
+            for (const { one, kind, title, values } of tiles){
                 one.dataset.form = form;
                 if (form.includes("below")) values.firstElementChild?.after(kind);
                 else title.append(kind);
+            }
+            tiles = tiles.filter(({ title, values })=>{
                 const end = values.getBoundingClientRect().bottom + 0.5;
                 const must = [
                     ...values.querySelectorAll(".wb-value:first-child > :is(.wb-number, .wb-delta), .wb-kind:not(.wb-value > .wb-kind), .wb-must")
                 ];
-                if (title.scrollWidth <= title.clientWidth && must.every((part)=>part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1 && (!part.matches(".wb-must") || part.scrollHeight <= part.clientHeight + 4))) break;
-            }
+                return title.scrollWidth > title.clientWidth || !must.every((part)=>part.getBoundingClientRect().bottom <= end && part.scrollWidth <= part.clientWidth + 1 && (!part.matches(".wb-must") || part.scrollHeight <= part.clientHeight + 4));
+            });
+            if (!tiles.length) break;
         }
     };
     let asked = 0;
