@@ -356,8 +356,8 @@ def _methods_like(kind: type[torch.nn.Module], own: type[CompiledModule]) -> dic
 class CompiledModule(torch.nn.Module):
     """A module that calls a `DynamoCompiled` object.
 
-    The module has the parameters, buffers, modules, attributes and methods of the original module. Attributes that are
-    set on it are set on the original module, which the compiled program reads.
+    The module has the parameters, buffers, modules, attributes and methods of the original module. An attribute that is
+    set on it is set on the original module, which the compiled program reads, unless `torch.nn.Module` has the name.
     """
 
     def __new__(cls, module: torch.nn.Module, compiled: DynamoCompiled) -> CompiledModule:
