@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +146,44 @@ def test_a_compiled_function_has_the_name_and_the_signature_of_the_function() ->
     compiled = workbench.open(loss_of, torch.ones(3, requires_grad=True), executor="torch").config.jit(loss_of)
     assert (compiled.__name__, compiled.__doc__) == ("loss_of", "Return a loss.")
     assert inspect.signature(compiled) == inspect.signature(loss_of)
+
+
+def test_a_compiled_module_is_an_instance_of_the_class_of_the_module(compile_module: Compile) -> None:
+    compiled = compile_module(Masked())
+    assert isinstance(compiled, Masked)
+    assert type(compiled) is not Masked
+
+
+@pytest.mark.slow
+def test_a_trainer_saves_and_resumes_a_compiled_model_with_tied_weights(tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    def model() -> Any:
+        torch.manual_seed(0)
+        dropped = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        shape = {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 8, "vocab_size": 32, "use_cache": False}
+        made = GPT2LMHeadModel(GPT2Config(**shape, **dropped, bos_token_id=0, eos_token_id=0))
+        made.loss_type = "ForCausalLM"
+        made.accepts_loss_kwargs = False
+        return made
+
+    def train(trained: Any, resume: str | None = None) -> list[float]:
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path), use_cpu=True, max_steps=2, per_device_train_batch_size=2, save_steps=1,
+            logging_steps=1, report_to=[], disable_tqdm=True, seed=0, lr_scheduler_type="constant",
+        )  # fmt: skip
+        rows: Any = [{"input_ids": row, "labels": row, "unused": row} for row in tokens]
+        trainer = Trainer(model=trained, args=arguments, train_dataset=rows)
+        trainer.train(resume_from_checkpoint=resume)
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    tokens = torch.randint(32, (4, 8), generator=torch.Generator().manual_seed(0))
+    expected = train(model())
+    config = workbench.open(model(), input_ids=tokens[:2], labels=tokens[:2], executor="torch").config
+    given = model()
+    assert train(config.jit(given)) == pytest.approx(expected, rel=1e-4)
+    loaded = GPT2LMHeadModel.from_pretrained(tmp_path / "checkpoint-2")
+    torch.testing.assert_close(loaded.state_dict(), given.state_dict(), rtol=0, atol=0)
+    resumed = model()
+    train(config.jit(resumed), str(tmp_path / "checkpoint-1"))
+    torch.testing.assert_close(resumed.state_dict(), given.state_dict(), rtol=0, atol=0)

@@ -350,7 +350,8 @@ def _methods_like(kind: type[torch.nn.Module], own: type[CompiledModule]) -> dic
         if callable(method) and getattr(own, name) is method and getattr(kind, name) is not method
     ]
     names = {*overridden, *_STATE, *(name for name in _CONTAINER if hasattr(kind, name))} - set(_CALLS)
-    return {**{name: _forwarded(name) for name in names}, "forward": forward}
+    # By `__class__`, the object is an instance of `kind`, too. Hugging Face's `Trainer` saves checkpoints by the class.
+    return {**{name: _forwarded(name) for name in names}, "forward": forward, "__class__": property(lambda _: kind)}
 
 
 class CompiledModule(torch.nn.Module):
