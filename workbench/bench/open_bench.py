@@ -169,8 +169,11 @@ def open(
             warnings.warn(ProgramWarning(doubt), stacklevel=2)
     if config is not None:
         none_fits = 0 < len(config.choices) == len(bench.unmatched)
+        fingerprint = captured.fingerprint
+        if not isinstance(captured, api.Capture) and config.fingerprint == captured.former_fingerprint:
+            fingerprint = config.fingerprint
         # If no choice fits, no choice can have another effect here.
-        if not none_fits and (differences := config.differences(bench.config.fingerprint, program.training)):
+        if not none_fits and (differences := config.differences(fingerprint, program.training)):
             warnings.warn(ConfigWarning(differences), stacklevel=2)
         if bench.unmatched:
             made_for = f"; the config was made for {short_repr(config.program)}" if none_fits else ""

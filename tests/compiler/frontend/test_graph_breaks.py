@@ -534,6 +534,81 @@ def test_equal_branches_have_different_keys_whichever_runs_first(name: str, monk
     assert found[0][1] != found[0][-1]
 
 
+EARLIER = """
+import workbench as wb
+
+config = wb.Config(
+    format_version=1,
+    program="f",
+    settings={},
+    device="cpu",
+    executor="torch",
+    ranks=1,
+    capture="parts",
+    parts={
+        "part1": "thunder:1e422bc38157",
+        "part2": "thunder:dd394a2a7e50",
+    },
+    choices={
+        "part1:saved:f/exp": "recompute",
+    },
+    fingerprint="f2f2a1babe85da35",
+)
+"""
+"""A config from before keys had functions and branches."""
+
+
+def test_a_config_of_an_earlier_version_applies_to_the_same_parts(tmp_path: Path) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin().exp()
+        torch._dynamo.graph_break()
+        return y.cos().exp().sum()
+
+    (tmp_path / "earlier.py").write_text(EARLIER)
+    config = workbench.load(tmp_path / "earlier.py")
+    x = torch.randn(8, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConfigWarning)
+        compiled = config.jit(f)
+        compiled(x)
+        bench = workbench.open(f, x, config=config)
+    parts = parts_of(compiled)
+    assert parts is not None
+    assert (len(parts.jitted), parts.uncompiled) == (2, [])
+    assert bench.choices == {"part1:saved:f/exp": "recompute"}
+    assert bench.config.parts.keys() == config.parts.keys()
+
+
+def test_equal_parts_that_an_earlier_config_does_not_list_stay_uncompiled() -> None:
+    model = Branches()
+    keys: list[str] = []
+    opened = CompiledParts(model.by_methods, lambda piece: keys.append(piece.former_key))
+    opened(torch.ones(4, 6))
+    found: list[str] = []
+    earlier = CompiledParts(model.by_methods, lambda piece: found.append(piece.key), copied=dict.fromkeys(keys, ()))
+    earlier(torch.ones(4, 6))
+    assert found == keys
+    earlier(-torch.ones(4, 6))
+    assert len(found) == len(keys) + 1
+    assert found[-1] not in keys
+
+
+def test_a_branch_that_was_not_opened_does_not_take_the_key_of_an_equal_branch() -> None:
+    class Half(Branches):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(torch.exp(self.inner(x))) if x.sum() > 0 else self.second(x)
+
+    model = Half()
+    keys: list[str] = []
+    CompiledParts(model, lambda piece: keys.append(piece.key))(torch.ones(4, 6))
+    found: list[str] = []
+    again = CompiledParts(model, lambda piece: found.append(piece.key), copied=dict.fromkeys(keys, ()))
+    again(-torch.ones(4, 6))
+    assert found[-1] not in keys
+    again(torch.ones(4, 6))
+    assert found[-1] == keys[-1]
+
+
 def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None:
     def branches(x: torch.Tensor) -> torch.Tensor:
         return x.sin() if x.sum() > 0 else x.cos()

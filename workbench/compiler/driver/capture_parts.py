@@ -7,7 +7,7 @@ import hashlib
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -102,8 +102,16 @@ class PartsCapture:
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the keys of all parts. The digest does not depend on line numbers or shapes."""
-        keys = "\n".join(part.piece.key for part in self.parts)
-        return hashlib.sha256(keys.encode()).hexdigest()[:16]
+        return _fingerprint_of([part.piece.key for part in self.parts])
+
+    @cached_property
+    def former_fingerprint(self) -> str:
+        """Fingerprint of the program in configs of earlier versions; see `Piece.former_key`."""
+        return _fingerprint_of([part.piece.former_key for part in self.parts])
+
+
+def _fingerprint_of(keys: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()[:16]
 
 
 def held_optimizers(program: Program) -> list[torch.optim.Optimizer]:

@@ -13,7 +13,7 @@ import hashlib
 import operator
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -63,7 +63,7 @@ from workbench.compiler.trace.changing_numbers import (
     is_changing_number,
 )
 from workbench.compiler.trace.equal_statements import branches_around, equal_statements_before
-from workbench.compiler.trace.source_frames import is_resumed, place_of
+from workbench.compiler.trace.source_frames import Frame, is_resumed, place_of
 from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError
 from workbench.interop.torch_private import FakeTensorMode, dynamo_utils, split_module
@@ -104,6 +104,8 @@ class Piece:
         Whether gradients are recorded while the piece runs. False in an optimizer's step.
     copied : tuple of str
         Names of the inputs that the piece reads from a copy, because the step later overwrites them.
+    former_key : str
+        Key of the piece in configs of earlier versions.
     """
 
     graph: fx.GraphModule
@@ -113,6 +115,7 @@ class Piece:
     source: str
     grad: bool = True
     copied: tuple[str, ...] = ()
+    former_key: str = ""
 
     @property
     def input_names(self) -> list[str]:
@@ -143,12 +146,15 @@ class GraphSplitter:
     Parameters
     ----------
     program : callable or torch.nn.Module
+    known : collection of str, optional
+        Keys of the pieces in a config. If it has only the former key of a piece, the piece gets its former key.
     """
 
-    def __init__(self, program: Callable[..., Any]) -> None:
+    def __init__(self, program: Callable[..., Any], known: Collection[str] = ()) -> None:
         modules = program.named_modules() if isinstance(program, torch.nn.Module) else ()
         self._paths = {id(module): name for name, module in modules}
         self._seen: dict[str, list[str]] = {}
+        self._known = {key.partition(".")[0] for key in known}
 
     def cut(self, graph: fx.GraphModule, inputs: Sequence[Any], runner: Callable[[Piece], Run]) -> Run:
         """Return a function that runs a graph piece by piece.
@@ -167,7 +173,9 @@ class GraphSplitter:
         place_numbers(graph)
         erase_resets_of_determinism(graph)
         merge_same(graph.graph)
-        key, behind = self._key(graph), reason_of(graph)
+        key, former, behind = self._key(graph), self._former_key(graph), reason_of(graph)
+        if key not in self._known and former in self._known:
+            key = former
         compute_with_tensors(graph)
         try:
             found = find_refused_nodes(graph, inputs)
@@ -179,8 +187,8 @@ class GraphSplitter:
         found |= dict.fromkeys(find_unknown_numbers(graph), UNKNOWN_NUMBER)
         numbers = _number_pieces(graph, found)
         if len(set(numbers.values())) < 2:
-            whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
-            return runner(whole)
+            refusal, grad = next(iter(found.values()), ""), torch.is_grad_enabled()
+            return runner(Piece(graph, key, refusal, behind, source_of(graph), grad, former_key=former))
         # Keep program order, because a write or a random draw may affect another piece without an edge in the graph.
         split = split_module(graph, graph, numbers.__getitem__, keep_original_order=True)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
@@ -189,28 +197,37 @@ class GraphSplitter:
             # Compiled and refused pieces alternate. A compiled piece is cut off because Thunder refuses the next piece.
             cut = behind if name == names[-1] else refusals.get(names[at + 1], "")
             inner = getattr(split, name)
-            own = f"{key}.{at + 1}"
-            piece = Piece(inner, own, refusals.get(name, ""), cut, source_of(inner), torch.is_grad_enabled())
+            own, own_former = f"{key}.{at + 1}", f"{former}.{at + 1}"
+            refusal, grad = refusals.get(name, ""), torch.is_grad_enabled()
+            piece = Piece(inner, own, refusal, cut, source_of(inner), grad, former_key=own_former)
             setattr(split, name, _PieceSlot(runner(piece)))
         return split.forward
 
     def _key(self, graph: fx.GraphModule) -> str:
-        # Without its changing numbers, a graph has the same key as the graph in which they are constants.
-        nodes = [node for node in graph.graph.nodes if node.op in OPERATORS and not is_changing_number(node)]
-        places = [place_of(node, self._paths) for node in nodes]
-        told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
         # Equal graphs at different lines of the program need different keys, which do not depend on which graph runs
         # first. Use the functions of the lines, the branch in which the graph begins, and the order of lines with equal
         # code in the source. Number all others as they appear.
+        numbers, operators, frames = self._describe(graph)
+        functions = dict.fromkeys(frame.function for frame in frames)
+        return self._digest(f"{numbers}{_branches_at_start()} {' '.join(functions)}\n{operators}", frames)
+
+    def _former_key(self, graph: fx.GraphModule) -> str:
+        # Before keys had functions and branches, equal graphs were numbered as they appeared.
+        numbers, operators, frames = self._describe(graph)
+        return self._digest(f"{numbers}{operators}", frames)
+
+    def _describe(self, graph: fx.GraphModule) -> tuple[str, str, list[Frame]]:
+        """Return the order of a graph's lines among lines with equal code, its operators, and their frames."""
+        # Without its changing numbers, a graph has the same key as the graph in which they are constants.
+        nodes = [node for node in graph.graph.nodes if node.op in OPERATORS and not is_changing_number(node)]
+        places = [place_of(node, self._paths) for node in nodes]
+        operators = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
         lines = dict.fromkeys((frame.file, frame.line) for _, frame in places)
         numbers = [equal_statements_before(file, line) for file, line in lines]
-        branches = _branches_at_start()
-        functions = dict.fromkeys(frame.function for _, frame in places)
-        if branches or functions.keys() - {"forward", ""}:
-            told = f"{branches} {' '.join(functions)}\n{told}"
-        if any(numbers):
-            told = f"{' '.join(map(str, numbers))}\n{told}"
-        place = "\n".join(f"{file}:{line}" for file, line in lines)
+        return f"{' '.join(map(str, numbers))}\n" if any(numbers) else "", operators, [frame for _, frame in places]
+
+    def _digest(self, told: str, frames: Sequence[Frame]) -> str:
+        place = "\n".join(dict.fromkeys(f"{frame.file}:{frame.line}" for frame in frames))
         seen = self._seen.setdefault(told, [])
         if place not in seen:
             seen.append(place)
@@ -485,6 +502,8 @@ class CompiledParts(DynamoCompiled):
         PyTorch's modes in each call, as in `workbench.core.config.MODES`.
     planned : bool, optional
         Whether each piece with a compiler has a plan. If false, a piece that Thunder fails to trace runs uncompiled.
+    copied : mapping of str to sequence of str, optional
+        The value of `Piece.copied` for each piece of the config, by its key.
 
     Attributes
     ----------
@@ -518,7 +537,7 @@ class CompiledParts(DynamoCompiled):
         self.timer: Callable[[str, Run, Sequence[Any]], Any] | None = None
         self._compiler_of, self._copied = compiler_of, copied
         dynamo_patches.run_backward_outside_dynamo()
-        self._cutter = GraphSplitter(program)
+        self._cutter = GraphSplitter(program, copied)
         self._runs: list[Run] = []
         super().__init__(program, lambda function: function, observer, modes)
 
