@@ -24,7 +24,7 @@ import importlib
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -348,6 +348,14 @@ def check_texts(choices: Mapping[str, str]) -> None:
             raise ChoiceError(
                 f"a choice is a site id and an option, both texts; given {short_repr(id)}: {short_repr(option)}"
             )
+
+
+def check_ids(sites: Iterable[str]) -> frozenset[str]:
+    """Return ids of sites as a set. Raise `ChoiceError` if `sites` is a single text, or has anything but texts."""
+    found = [sites] if isinstance(sites, str) or not isinstance(sites, Iterable) else [*sites]
+    if isinstance(sites, str) or not all(isinstance(id, str) for id in found):
+        raise ChoiceError(f"sites are a list of site ids, such as [site.id]; given {short_repr(sites)}")
+    return frozenset(found)
 
 
 def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> ChoiceError:

@@ -489,6 +489,21 @@ def test_equal_statements_between_graph_breaks_are_different_parts() -> None:
     assert [part.choices for part in again.parts] == [part.choices for part in bench.parts]
 
 
+def test_sites_of_all_parts_can_be_released(speaks: PartsBench) -> None:
+    for id in ELSEWHERE:
+        speaks.choose({id: speaks.site(id).default})
+    assert speaks.by_hand == {*ELSEWHERE}
+    with pytest.raises(ChoiceError, match=r"given 'part1:saved:forward/tanh'"):
+        speaks.release(ELSEWHERE[0])
+    with pytest.raises(ChoiceError, match="part9:saved:forward/tanh"):
+        speaks.release([ELSEWHERE[0], "part9:saved:forward/tanh"])
+    with pytest.raises(ChoiceError, match="has no site 'saved:forward/tan'"):
+        speaks.release([ELSEWHERE[1], "part1:saved:forward/tan"])
+    assert speaks.by_hand == {*ELSEWHERE}
+    speaks.release(ELSEWHERE)
+    assert speaks.by_hand == frozenset()
+
+
 class Branches(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +20,7 @@ from workbench.bench.session.run_names import name_of_choices
 from workbench.bench.session.site_table import Sites
 from workbench.bench.session.workbench import Workbench
 from workbench.core.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
-from workbench.core.lever import Effect, Site, check_texts
+from workbench.core.lever import Effect, Site, check_ids, check_texts
 from workbench.errors import Advice, ChoiceError, PlanError, short_repr, suggest_names
 from workbench.summary import chosen_text, coverage_words, human_bytes, place_text, run_line, with_stock_difference
 
@@ -444,6 +444,17 @@ class PartsBench(Workbench):
             },
             changed=tuple(f"{part.name}:{id}" for part, diff in diffs for id in diff.changed),
         )
+
+    def release(self, sites: Iterable[str]) -> None:
+        """Let searches in the parts change the options that the user chose at `sites`; see `Workbench.release`."""
+        by_part: dict[Part, list[str]] = {}
+        for id in check_ids(sites):
+            part, own = self._part_with(id)
+            by_part.setdefault(part, []).append(own)
+            if own not in part.by_hand:
+                part.site(own)
+        for part, released in by_part.items():
+            part.release(released)
 
     def _choose_in_parts(self, by_part: Mapping[Part, Mapping[str, str]]) -> list[tuple[Part, PlanDiff]]:
         """Make choices in several parts as one change. If a part refuses its choices, no history changes."""

@@ -19,7 +19,16 @@ from workbench.bench.session.planner import ChoiceRequest, Planner
 from workbench.bench.session.run_names import name_of_choices, name_of_fit
 from workbench.bench.session.site_table import Sites
 from workbench.core.config import Config, installed_versions
-from workbench.core.lever import Effect, Site, all_levers, check_choices, check_texts, unknown_site_error, widen_site
+from workbench.core.lever import (
+    Effect,
+    Site,
+    all_levers,
+    check_choices,
+    check_ids,
+    check_texts,
+    unknown_site_error,
+    widen_site,
+)
 from workbench.errors import ChoiceError, PlanError, RunError, short_repr
 from workbench.util.gc_pause import paused_gc
 
@@ -653,9 +662,18 @@ class Workbench:
         return name_of_choices(choices, self._searches.get(frozenset(choices.items()), ""))
 
     def release(self, sites: Iterable[str]) -> None:
-        """Let searches, such as `fit`, change the options that the user chose at `sites`. No choice changes now."""
+        """Let searches, such as `fit`, change the options that the user chose at `sites`. No choice changes now.
+
+        Raises
+        ------
+        ChoiceError
+            If `sites` is a single text, or the program has no such site; then no site is released.
+        """
+        known = check_ids(sites)
+        for id in known - self.by_hand:
+            self.site(id)
         with self._lock:
-            self._history.release(frozenset(sites))
+            self._history.release(known)
         self._notify()
 
     def undo(self) -> None:
