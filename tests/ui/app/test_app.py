@@ -617,6 +617,23 @@ def test_a_reverted_choice_is_not_a_default_chosen_by_hand(app, bench):
     until(lambda: app.chosen.content["rows"] == [])
 
 
+def test_a_choice_that_the_user_makes_right_after_a_revert_stays_by_hand(app, bench):
+    site = legal(bench)
+    choose(app, site.id, "recompute")
+    asked = []
+
+    def choose_again():
+        if not bench.choices and not asked:
+            asked.append(site.id)
+            bench.choose({site.id: "recompute"})
+
+    stop = bench.observe(choose_again)
+    app._on_message({"type": "revert", "choices": {site.id: site.default}})
+    until(lambda: asked and not app.choosing._working)
+    stop()
+    assert (bench.choices, bench.by_hand) == ({site.id: "recompute"}, {site.id})
+
+
 def test_the_passes_show_the_change_of_each_step(app):
     look(app, "Passes")
     until(lambda: app.passes.content["names"])

@@ -136,10 +136,12 @@ class ChoiceQueue:
                 self._changed.wait_for(lambda: not self._undoing & undos)
             with paused_gc():
                 before = self._bench.plan
-                diff = self._act(lambda: self._bench.choose(choices))
+                bench = self._bench
+                # Release in the same step, so that a choice that the user makes right after it stays the user's.
+                diff = self._act(
+                    lambda: bench._choose_together(choices, found=True) if release else bench.choose(choices)
+                )
                 if diff is not None:
-                    if release:
-                        self._bench.release(choices)
                     self._say(self._describe_effect(choices, named, diff, before))
         finally:
             self._forget({number})
