@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
+import gc
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -159,3 +162,90 @@ def test_a_module_that_is_an_argument_belongs_to_the_state() -> None:
     for module in (*known, *known):
         torch.testing.assert_close(compiled(module, x), program(module, x))
     assert compiled._lc_cs.cache_misses == 2
+
+
+class Cached(nn.Module):
+    @functools.cached_property
+    def scale(self) -> float:
+        return 2.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+def test_a_cached_property_may_be_computed_while_the_program_is_traced() -> None:
+    model, x = Cached(), torch.randn(3, 4)
+    compiled = workbench.open(model, x, executor="torch", device="cpu", capture="interpreter").config.jit(model)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), 2 * x)
+
+
+class Settings:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.text = "sin"
+        self.big = torch.ones(4)
+
+
+def test_an_equal_argument_is_not_compiled_again_and_not_kept() -> None:
+    def program(x: torch.Tensor, device: torch.device, o: Settings) -> torch.Tensor:
+        y = x.sin() if o.text == "sin" else x.cos()
+        return torch.ones(4, device=device) * y * o.factor * o.big
+
+    def call(text: str) -> weakref.ref[Settings]:
+        settings = Settings(2.0)
+        settings.text = text
+        device = torch.device("cpu")
+        torch.testing.assert_close(compiled(x, device, settings), program(x, device, settings))
+        return weakref.ref(settings)
+
+    x = torch.randn(3, 4)
+    compiled = workbench.open(
+        program, x, torch.device("cpu"), Settings(2.0), executor="torch", device="cpu", capture="interpreter"
+    ).config.jit(program)
+    known = [call("sin") for _ in range(4)] + [call("cos")]
+    gc.collect()
+    assert (compiled._lc_cs.cache_misses, sum(each() is not None for each in known)) == (2, 0)
+
+
+LAST: Any = None
+
+
+class Written:
+    last: Any = None
+
+
+def a_cell() -> tuple[Callable[..., Any], Callable[[], Any]]:
+    last = None
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        nonlocal last
+        last = x.sin()
+        return x
+
+    return program, lambda: last
+
+
+def a_global() -> tuple[Callable[..., Any], Callable[[], Any]]:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        global LAST
+        LAST = x.sin()
+        return x
+
+    return program, lambda: LAST
+
+
+def a_class() -> tuple[Callable[..., Any], Callable[[], Any]]:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        Written.last = x.sin()
+        return x
+
+    return program, lambda: Written.last
+
+
+@pytest.mark.parametrize("make", [a_cell, a_global, a_class], ids=lambda make: make.__name__)
+def test_a_refused_write_leaves_no_value_of_the_trace(make: Callable[[], Any]) -> None:
+    program, read = make()
+    with pytest.raises(ProgramError, match="each call of the program changes"):
+        workbench.open(program, torch.randn(3, 4), executor="torch", device="cpu", capture="interpreter")
+    assert read() is None

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import functools
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.frontend.trace_errors import remedy
-from workbench.compiler.interop.thunder_patches import CHANGES_STATE, record_functions
+from workbench.compiler.interop.thunder_patches import CHANGES_STATE, is_cached_property, record_functions
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import tree_iter
 from workbench.programs.tensors import contents_of
@@ -48,7 +50,8 @@ class HeldState:
         own = [each for each in functions if not f"{each.__module__}.".startswith(_LIBRARIES)]
         names = set[str]().union(*(_names_of(each.__code__) for each in functions))
         told = set[str]().union(*(_names_of(each.__code__) for each in own))
-        self._names = names if functions and told.isdisjoint(_ANY_NAME) else None
+        self.names = names if functions and told.isdisjoint(_ANY_NAME) else None
+        """Names of the attributes that belong to the state; None for all."""
         self._kept: list[tuple[Callable[[Any], Any], Any, Any, str]] = []
         self._seen: set[int] = set()
         self._walk([(program, ""), *((each, each.__name__) for each in own)])
@@ -60,6 +63,8 @@ class HeldState:
         """Yield the name of each container or attribute whose content is not the kept content."""
         for read, holder, kept, path in self._kept:
             for name in _differences(kept, read(holder)):
+                if read is _attributes and name not in kept and is_cached_property(holder, name, vars(holder)[name]):
+                    continue
                 yield path if name is None else f"{path}.{name}".lstrip(".")
 
     def holds(self) -> bool:
@@ -73,6 +78,11 @@ class HeldState:
                 continue
             if isinstance(holder, list):
                 holder[:] = kept
+            elif isinstance(holder, deque):
+                holder.clear()
+                holder.extend(kept)
+            elif isinstance(holder, FunctionType):
+                _restore_function(holder, kept)
             elif isinstance(holder, dict | set):
                 holder.clear()
                 holder.update(kept)
@@ -92,12 +102,21 @@ class HeldState:
                 todo += ((each, f"{path}.{name}".lstrip(".")) for name, each in pairs)
 
     def _keep(self, read: Callable[[Any], Any], holder: Any, path: str) -> Any:
-        if read is _attributes and self._names is not None:
-            names = self._names
+        if read is _attributes and self.names is not None:
+            names = self.names
             read = functools.partial(_some_attributes, names)
         content = read(holder)
         self._kept.append((read, holder, content, path))
         return content
+
+
+def _restore_function(function: FunctionType, kept: dict[str, Any]) -> None:
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for name in _differences(kept, contents_of(function)):
+        if name in cells and name in kept:
+            cells[name].cell_contents = kept[name]
+        elif name in cells:
+            del cells[name].cell_contents
 
 
 def _readers(value: Any) -> Iterator[Callable[[Any], Any]]:
@@ -189,14 +208,67 @@ def refuse_changes(program: Any, args: Any, kwargs: Any) -> Iterator[None]:
         raise ProgramError(f"Thunder's interpreter cannot trace it: {remedy(reason)} ({reason})")
 
 
+class _Identity:
+    """Equal only to an identity of the same object. It does not keep the object alive, if Python allows that."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self._read: Callable[[], Any] = weakref.ref(value)
+        except TypeError:
+            self._read = lambda: value
+
+    def __eq__(self, other: object) -> bool:
+        value = self._read()
+        return value is not None and isinstance(other, _Identity) and value is other._read()
+
+
+_EQUAL = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device, torch.Size, enum.Enum)
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, MethodType, functools.partial)
+
+
+def _likeness(value: Any, names: Collection[str] | None, seen: dict[int, int], fixed: bool = False) -> Any:
+    """Return a description of an argument. Compiled code for it also fits other arguments with an equal description.
+
+    A plain object is described by its class and its attributes with these names. A module, a function, and an object
+    without such attributes are described by their identity, too. Thunder itself checks the tensors of arguments. It
+    does not check the tensors that a module or a function holds, so these (`fixed`) are described by their identity.
+    """
+    if isinstance(value, _EQUAL):
+        return type(value), repr(value)
+    if isinstance(value, torch.Tensor):
+        return _Identity(value) if fixed else type(value)
+    if isinstance(value, ModuleType | CodeType | type):
+        return _Identity(value)
+    if id(value) in seen:
+        return seen[id(value)]
+    seen[id(value)] = len(seen)
+    fixed = fixed or isinstance(value, torch.nn.Module | FunctionType | MethodType | functools.partial)
+    parts = []
+    for read in _readers(value):
+        content = read(value)
+        for name, each in content.items() if isinstance(content, dict) else enumerate(content):
+            if read is not _attributes or names is None or name in names:
+                parts.append((_likeness(name, names, seen, True), _likeness(each, names, seen, fixed)))
+    known = isinstance(value, _CONTAINERS) or (parts and not fixed)
+    return type(value), None if known else _Identity(value), parts
+
+
 class _Compiled:
     """The code that is compiled for one state of a program."""
 
     def __init__(self) -> None:
         self.cache: list[Any] = []
         self.functions: set[FunctionType] = set()
-        self.objects: list[Any] = []
+        self.objects: Any = None
         self.state: HeldState | None = None
+
+    def takes(self, objects: list[Any]) -> bool:
+        """Return whether the code is right for the program's state now and for these objects among the arguments."""
+        if self.state is None or self.objects != _likeness(objects, self.state.names, {}):
+            return False
+        return self.state.holds()
 
 
 def follow_state(program: Any, jitted: Any) -> Callable[..., Any]:
@@ -220,8 +292,7 @@ def follow_state(program: Any, jitted: Any) -> Callable[..., Any]:
             for each in tree_iter((args, kwargs))
             if not isinstance(each, _NO_CONTENT) and not dataclasses.is_dataclass(each)
         ]
-        same = (each for each in known if not [*_differences(each.objects, objects)])
-        found = next((each for each in same if each.state is not None and each.state.holds()), None)
+        found = next((each for each in known if each.takes(objects)), None)
         if found is None:
             if replaced := held ^ _tensors_of(program):
                 name, _ = min(replaced)
@@ -235,8 +306,8 @@ def follow_state(program: Any, jitted: Any) -> Callable[..., Any]:
             made = call(*args, **kwargs)
         if functions:
             found.functions |= functions
-            found.objects = objects
-            found.state = HeldState({"": program, "args": objects}, found.functions)
+            found.state = HeldState(program, found.functions)
+            found.objects = _likeness(objects, found.state.names, {})
             known[:] = [found, *(each for each in known if each is not found)][:_MOST]
         return made
 

@@ -30,6 +30,7 @@ from workbench.compiler.interop.thunder_api import (
     PseudoInst,
     TraceCtx,
     TraceResults,
+    compile_data,
     get_interpreterruntimectx,
     get_tracectx,
     interpreter,
@@ -38,7 +39,7 @@ from workbench.compiler.interop.thunder_api import (
     thunder,
     unwrap,
 )
-from workbench.interop.torch_private import FakeTensorMode
+from workbench.interop.torch_private import FakeTensorMode, tree_iter
 
 
 def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, positions: Any) -> None:
@@ -99,8 +100,44 @@ def _refuse_lost_writes(stock: Any, context: Any, epilogue: Any) -> None:
             or jit_ext.is_created_during_tracing(holder.inputs[0])
         ):
             continue
+        root = compile_data.get_compile_data().fn
+        modules = root.modules() if isinstance(root, torch.nn.Module) else ()
+        owner = next((each for each in modules if vars(each) is written.original_value), None)
+        if all(is_cached_property(owner, store[2].value, store[3].value) for store in stores):
+            continue
         raise NotImplementedError(f"{CHANGES_STATE} the attribute {stores[0][2].value}")
     stock(context, epilogue)
+
+
+def is_cached_property(owner: Any, name: str, value: Any = None) -> bool:
+    """Return whether a new attribute is a cached property whose value does not come from a tensor of the trace."""
+    cached = isinstance(getattr(type(owner), name, None), functools.cached_property)
+    return cached and all(isinstance(each, _CACHED) and not isinstance(each, Proxy) for each in tree_iter(value))
+
+
+_CACHED = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.nn.Module)
+
+
+def _refuse_global(stock: Any, inst: Any, /, stack: Any, co: Any, frame: Any, **kwargs: Any) -> Any:
+    """Refuse a program that writes a global variable, because Thunder would write it only while it traces.
+
+    The variable could also keep a value of the trace. Remove this when Thunder writes or refuses global variables.
+    """
+    if not _is_library(unwrap(frame.globals).get("__name__")):
+        raise NotImplementedError(f"{CHANGES_STATE} the global variable {co.co_names[inst.arg]}")
+    return stock(inst, stack=stack, co=co, frame=frame, **kwargs)
+
+
+def _refuse_class_attribute(stock: Any, inst: Any, /, stack: Any, co: Any, **kwargs: Any) -> Any:
+    """Refuse a program that writes an attribute of a class, for the reasons that `_refuse_global` gives."""
+    owner = unwrap(stack[-1])
+    if isinstance(owner, type) and not _is_library(owner.__module__):
+        raise NotImplementedError(f"{CHANGES_STATE} the attribute {co.co_names[inst.arg]} of {owner.__qualname__}")
+    return stock(inst, stack=stack, co=co, **kwargs)
+
+
+def _is_library(module: Any) -> bool:
+    return f"{module}.".startswith(("torch.", "thunder.", "workbench."))
 
 
 CHANGES_STATE = "each call of the program changes"
@@ -316,6 +353,8 @@ def _contract_in_order() -> list[PatchTarget]:
 PATCHES: tuple[PatchTarget, ...] = (
     wrap_function(TraceCtx, "set_current_source_location", _set_location_and_scope),
     wrap_function(opcode_handlers, "COMPARE_OP", _compare_in_its_place),
+    wrap_function(opcode_handlers, "STORE_GLOBAL", _refuse_global),
+    wrap_function(opcode_handlers, "STORE_ATTR", _refuse_class_attribute),
     wrap_function(jit_ext, "_maybe_update_proxy_name", _rename_but_parameters),
     wrap_function(jit_ext, "process_recorded_modifications", _refuse_lost_writes),
     wrap_function(interpreter, "extract_code", _extract_code),
