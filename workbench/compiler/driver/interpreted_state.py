@@ -211,8 +211,6 @@ def refuse_changes(program: Any, args: Any, kwargs: Any) -> Iterator[None]:
 class _Identity:
     """Equal only to an identity of the same object. It does not keep the object alive, if Python allows that."""
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __init__(self, value: Any) -> None:
         try:
             self._read: Callable[[], Any] = weakref.ref(value)
