@@ -466,7 +466,8 @@ def test_a_program_with_flex_attention_is_compared_with_eager() -> None:
 
 
 def test_a_watched_flex_attention_keeps_the_gradient_of_a_captured_tensor() -> None:
-    x = torch.linspace(0, 1, 64).view(1, 2, 4, 8).requires_grad_()
+    # PyTorch 2.11 and later refuse gradients of the queries on a CPU.
+    x = torch.linspace(0, 1, 64).view(1, 2, 4, 8)
     slope = torch.tensor([0.1, 0.2], requires_grad=True)
 
     def loss() -> torch.Tensor:

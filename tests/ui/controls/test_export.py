@@ -280,4 +280,4 @@ def test_a_fit_for_torch_compile_is_shown_and_written(app, bench, tmp_path):
     assert "Fitted to a peak of" in content["text"]
     app._on_message({"type": "export_preview", "asked": "low", **request, "peak": "1%"})
     until(lambda: app.controls.exported.get("asked") == "low")
-    assert "the lowest peak found is" in app.controls.exported["refused"]
+    assert "parameters, buffers and inputs alone have" in app.controls.exported["refused"]

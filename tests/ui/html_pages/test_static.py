@@ -33,6 +33,7 @@ def bench(**changes):
         "proof": SimpleNamespace(proven=True, rules=(), fault=""),
         "statements": 219,
         "peak_bytes": 3 << 20,
+        "peak_at_least": False,
         "reserved": None,
         "saved_bytes": 2 << 20,
         "saved_tensors": 48,

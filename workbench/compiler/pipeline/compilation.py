@@ -428,13 +428,14 @@ class Hooks:
         self.warned.add(self.training())
         gone = sorted((self.choices.keys() - sites.keys()) | self.without_effect.keys())
         reasons = {id: self.without_effect.get(id) or no_site_reason(id) for id in gone}
+        foreign = self.config is not None and 1 < len(gone) == len(self.choices)
         if (
             self.config is not None
-            and (not gone or len(gone) < len(self.choices))
+            and not foreign
             and (differences := self.config.differences(fingerprint(self.origins), self.training()))
         ):
             warnings.warn(ConfigWarning(differences), skip_file_prefixes=_LIBRARIES)
-        if 1 < len(gone) == len(self.choices) and self.config is not None:
+        if foreign and self.config is not None:
             left_out = (
                 f"none of the {len(gone)} choices fits this program, so it is compiled without choices: the config was "
                 f"made for {short_repr(self.config.program)}; {names_by_reason(reasons)}"
