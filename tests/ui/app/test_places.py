@@ -95,7 +95,7 @@ def test_the_choices_in_force_are_listed_by_layers_and_reverted():
         ("recompute", "layers 0–4", 5),
     ]
     assert {row["by"] for row in rows} == {"by hand"}
-    app._on_message({"type": "choose_all", "choices": rows[1]["revert"]})
+    app._on_message({"type": "revert", "choices": rows[1]["revert"]})
     assert app.choosing.settle(60)
     assert bench.choices == {"order.statements": "least peak"}
     assert [row["option"] for row in app.chosen.content["rows"]] == ["least peak"]

@@ -34,6 +34,7 @@ def bench(**changes):
         "statements": 219,
         "peak_bytes": 3 << 20,
         "peak_at_least": False,
+        "graph": SimpleNamespace(has_backward=True),
         "reserved": None,
         "saved_bytes": 2 << 20,
         "saved_tensors": 48,
