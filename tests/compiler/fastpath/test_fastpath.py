@@ -70,7 +70,7 @@ def renumbered(texts: list[str]) -> list[str]:
     """
     texts = [re.sub(r"\b_torch_memory_format_\d+\b", "_torch_memory_format", text) for text in texts]
     numbers: dict[str, str] = {}
-    # A path may have a folder `t212`, which is no value.
+    # Leave out folders of paths, such as `t212`. They look like names of values.
     name = re.compile(r"(?<![a-zA-Z0-9/])[fit]\d+(?![a-zA-Z0-9/])")
     # Remove line breaks, whose places depend on the length of names.
     whole = [re.sub(r"\\(\\?n|\n) *", "", text) for text in texts]
