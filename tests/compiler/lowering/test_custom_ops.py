@@ -261,6 +261,19 @@ def test_compiled_operators_run_again_for_their_gradient(recomputed: bool) -> No
     assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
 
 
+def test_the_gradient_of_a_compiled_operator_counts_the_results_that_it_computes_again() -> None:
+    def program(image: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+        return torchvision.ops.ps_roi_pool(image, boxes, output_size=2).sum()
+
+    corners = torch.rand(500, 2) * 4
+    boxes = torch.cat([torch.zeros(500, 1), corners, corners + 3], dim=1)
+    image = torch.randn(1, 16, 8, 8, requires_grad=True)
+    bench = workbench.open(program, image, boxes, device="cpu", executor="torch")
+    stepper = accuracy.Stepper(program, (image, boxes), {}, bench.config.jit(program))
+    stepper.step()
+    assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
+
+
 @needs_nvfuser
 def test_compiled_operators_are_planned_for_an_absent_gpu() -> None:
     model, args, _ = build_regions()

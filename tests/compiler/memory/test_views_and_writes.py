@@ -236,6 +236,7 @@ def test_a_statement_that_cannot_run_is_reported_as_assumed() -> None:
     trace = thunder.trace()(lambda x: symbol(x), torch.randn(4, 6))
     found = trace_facts(trace)
     (position,) = found.assumed
+    assert found.effects[position].unmeasured
     name = trace.bound_symbols[position].output.name
     assert found.storage_bytes[found.storage_of[name]] == 4 * 6 * FLOAT_BYTES
 

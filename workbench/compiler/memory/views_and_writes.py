@@ -661,7 +661,8 @@ class _StorageWalk:
         try:
             return self._execute(bsym, inputs, outputs)
         except Exception:  # noqa: BLE001 - any kernel may refuse fake tensors in its own way; `assumed` says that it did
-            return _assume(outputs)
+            on_cpu = all(proxy.device.type == "cpu" for proxy in (*inputs, *outputs))
+            return dataclasses.replace(_assume(outputs), unmeasured=on_cpu)
 
     def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> StatementEffects:
         text, outside = source(bsym)
