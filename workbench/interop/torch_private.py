@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
-HASH_METHOD = "hash_impl" if Version(installed_torch() or "0") >= Version("2.13.dev0") else "get_python_hash"
+_installed = Version(installed_torch() or "0")
+GETATTR_METHOD = "tp_getattro_impl" if _installed >= Version("2.14.dev0") else "var_getattr"
+"""The method of Dynamo's variables that reads an attribute. PyTorch 2.14 renamed it."""
+HASH_METHOD = "hash_impl" if _installed >= Version("2.13.dev0") else "get_python_hash"
 """The method of Dynamo's variables that computes a hash, for example of a dictionary's key. PyTorch 2.13 renamed it."""
 
 SEAM = PrivateApi(
@@ -148,7 +151,7 @@ SEAM = PrivateApi(
             "call_function",
             "get_nn_module_stack_source",
             "set_nn_module_stack_source",
-            "var_getattr",
+            GETATTR_METHOD,
         ),
         "ConstDictVariable": ("install_dict_contains_guard",),
         "GuardBuilder": ("DUPLICATE_INPUT", "arg_ref"),

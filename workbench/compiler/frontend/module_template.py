@@ -13,6 +13,7 @@ from workbench.compiler.frontend.module_equality import ModuleCall, describe, ow
 from workbench.compiler.layers.partition import LayerMismatch
 from workbench.compiler.lowering.call_normalization import is_named_in_place
 from workbench.interop.torch_private import (
+    GETATTR_METHOD,
     AttributeMutationExisting,
     ConstantVariable,
     FakeTensor,
@@ -343,7 +344,7 @@ def _translate_source(source: Any, old: Any, new: Any) -> Any:
 def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
     """Return the graph input for a tensor of a module. Create the input if it does not exist."""
     for name in path.split("."):
-        var = var.var_getattr(tx, name)
+        var = getattr(var, GETATTR_METHOD)(tx, name)
         if type(var) is LazyVariableTracker:
             var = var.realize()
         if isinstance(var, UnspecializedNNModuleVariable) and not name.isidentifier():

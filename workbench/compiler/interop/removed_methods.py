@@ -1,8 +1,9 @@
-"""Import Thunder with PyTorch 2.13 and later, which lack five methods that Thunder lists.
+"""Import Thunder with PyTorch 2.13 and later, which lack methods that Thunder reads when it is imported.
 
-PyTorch 2.13 removed the methods of named tensors. Thunder's table of PyTorch operators contains them, so importing
-Thunder raises an AttributeError. Remove this module when Thunder no longer lists them:
-`tests/compiler/interop/test_removed_methods.py` then fails.
+PyTorch 2.13 removed the methods of named tensors, which Thunder lists in its table of PyTorch operators. Since PyTorch
+2.14, `torch.autograd.Function.apply` is built in and has no `__func__`, for which Thunder's interpreter registers a
+replacement. Remove this module when Thunder no longer reads them: `tests/compiler/interop/test_removed_methods.py` then
+fails.
 """
 
 from __future__ import annotations
@@ -18,28 +19,29 @@ REMOVED = ("align_as", "align_to", "has_names", "refine_names", "rename")
 
 @contextlib.contextmanager
 def importable_thunder() -> Iterator[None]:
-    """In this context, importing Thunder works with a PyTorch without `REMOVED`.
+    """In this context, importing Thunder works with a PyTorch that lacks methods which Thunder reads.
 
-    Until the end of the context, placeholders replace missing methods of `torch.Tensor`. Thunder keeps them in its
-    table. They raise an error if a program reaches them, which no program can: a tensor has no such method.
+    Until the end of the context, placeholders replace the missing methods. Thunder keeps them in its tables. They raise
+    an error if a program reaches them, which no program can: it finds PyTorch's own attributes.
     """
-    missing = []
-    if "thunder" not in sys.modules:
-        import torch
+    with contextlib.ExitStack() as placed:
+        if "thunder" not in sys.modules:
+            import torch
 
-        missing = [name for name in REMOVED if not hasattr(torch.Tensor, name)]
-        for name in missing:
-            setattr(torch.Tensor, name, _placeholder(name))
-    try:
+            for name in REMOVED:
+                if not hasattr(torch.Tensor, name):
+                    setattr(torch.Tensor, name, _placeholder(f"torch.Tensor.{name}"))
+                    placed.callback(delattr, torch.Tensor, name)
+            function, apply = torch.autograd.Function, vars(torch.autograd.Function)["apply"]
+            if not hasattr(function.apply, "__func__"):
+                function.apply = classmethod(_placeholder("torch.autograd.Function.apply.__func__"))
+                placed.callback(setattr, function, "apply", apply)
         yield
-    finally:
-        for name in missing:
-            delattr(torch.Tensor, name)
 
 
 def _placeholder(name: str) -> Callable[..., Any]:
     def removed(*_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"torch.Tensor.{name} does not exist in this PyTorch")
+        raise NotImplementedError(f"{name} does not exist in this PyTorch")
 
-    removed.__name__ = name
+    removed.__name__ = name.rpartition(".")[2]
     return removed
