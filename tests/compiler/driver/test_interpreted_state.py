@@ -7,7 +7,9 @@ import functools
 import gc
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,13 +20,25 @@ import workbench
 from workbench.errors import ProgramError
 
 
+class Options:
+    act: Any = torch.sin
+
+
+imported: Any = ModuleType("imported")
+imported.act = torch.sin
+
+
 class Model(nn.Module):
+    power: Any = 1
+
     def __init__(self, compute: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
         self.inner = nn.Linear(4, 4)
         self.register_buffer("scale", torch.ones(4))
         self.act: Any = torch.sin
         self.parts = [1.0]
+        self.queue: Any = deque([1.0])
+        self.options = Options()
         self.known: dict[str, Any] = {}
         self.count = 1
         self.compute = compute
@@ -65,6 +79,22 @@ def to_eval(model: Any) -> None:
     model.eval()
 
 
+def fill_queue(model: Any) -> None:
+    model.queue.append(2.0)
+
+
+def set_of_class(model: Any) -> None:
+    Options.act = torch.cos
+
+
+def set_of_base(model: Any) -> None:
+    type(model).power = type(model).power + 1
+
+
+def set_imported(model: Any) -> None:
+    imported.act = torch.cos
+
+
 CHANGES: list[tuple[Callable[[Any, Any], Any], Callable[[Any], None]]] = [
     (lambda self, y: self.act(y), set_cosine),
     (lambda self, y: y * getattr(self, "factor", 1.0), set_factor),
@@ -74,6 +104,11 @@ CHANGES: list[tuple[Callable[[Any, Any], Any], Callable[[Any], None]]] = [
     (lambda self, y: y * self.count, count_up),
     (lambda self, y: y * float(os.environ.get("WORKBENCH_TEST_FACTOR", "1")), set_variable),
     (lambda self, y: y * 2 if self.training else y, to_eval),
+    (lambda self, y: y * len(self.queue), fill_queue),
+    (lambda self, y: Options.act(y), set_of_class),
+    (lambda self, y: self.options.act(y), set_of_class),
+    (lambda self, y: y**self.power, set_of_base),
+    (lambda self, y: imported.act(y), set_imported),
 ]
 
 
@@ -81,6 +116,8 @@ CHANGES: list[tuple[Callable[[Any, Any], Any], Callable[[Any], None]]] = [
 @pytest.mark.parametrize("at", range(len(CHANGES)), ids=lambda at: CHANGES[at][1].__name__)
 def test_a_changed_value_is_used_in_the_next_call(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_TEST_FACTOR", "1")
+    for holder, name in ((Options, "act"), (Model, "power"), (imported, "act")):
+        monkeypatch.setattr(holder, name, getattr(holder, name))
     compute, change = CHANGES[at]
     model, x = Model(compute), torch.randn(3, 4)
     own = copy.deepcopy(model)

@@ -12,6 +12,7 @@ import dataclasses
 import enum
 import functools
 import os
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -38,23 +39,30 @@ _ENVIRONMENT = frozenset(("environ", "getenv"))
 class HeldState:
     """Shallow copies of all containers and attributes that a program can reach.
 
+    With `functions`, the state also has attributes of classes and of modules outside of the libraries, if the functions
+    name the attributes.
+
     Parameters
     ----------
     program : callable or torch.nn.Module
     functions : collection of function, optional
         Functions that the interpreter has visited. The globals that these functions read belong to the state. Of an
         object, only attributes that these functions name belong to it. Without functions, all attributes do.
+    classes : collection of type, optional
+        Further classes whose attributes belong to the state.
     """
 
-    def __init__(self, program: Any, functions: Collection[FunctionType] = ()) -> None:
+    def __init__(self, program: Any, functions: Collection[FunctionType] = (), classes: Collection[type] = ()) -> None:
         own = [each for each in functions if not f"{each.__module__}.".startswith(_LIBRARIES)]
         names = set[str]().union(*(_names_of(each.__code__) for each in functions))
         told = set[str]().union(*(_names_of(each.__code__) for each in own))
         self.names = names if functions and told.isdisjoint(_ANY_NAME) else None
         """Names of the attributes that belong to the state; None for all."""
+        self._named = names if functions else frozenset[str]()
         self._kept: list[tuple[Callable[[Any], Any], Any, Any, str]] = []
         self._seen: set[int] = set()
-        self._walk([(program, ""), *((each, each.__name__) for each in own)])
+        named: list[FunctionType | type] = [*own, *classes]
+        self._walk([(program, ""), *((each, each.__name__) for each in named)])
         if not told.isdisjoint(_ENVIRONMENT):
             self._walk([(dict(os.environ), "os.environ")])
             self._keep(_environment, os.environ, "os.environ")
@@ -93,9 +101,17 @@ class HeldState:
     def _walk(self, todo: list[tuple[Any, str]]) -> None:
         while todo:
             value, path = todo.pop()
+            if self._named and isinstance(value, type | ModuleType) and id(value) not in self._seen:
+                self._seen.add(id(value))
+                if _is_own(value):
+                    held = self._keep(functools.partial(_named_attributes, self._named), value, path)
+                    # The functions that the interpreter visits are walked in any case.
+                    others = [(name, each) for name, each in held.items() if not isinstance(each, FunctionType)]
+                    todo += ((each, f"{path}.{name}") for name, each in others)
             if isinstance(value, _NO_CONTENT) or id(value) in self._seen:
                 continue
             self._seen.add(id(value))
+            todo.append((type(value), type(value).__name__))
             for read in _readers(value):
                 content = self._keep(read, value, path)
                 pairs = content.items() if isinstance(content, dict) else enumerate(content)
@@ -142,6 +158,18 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _some_attributes(names: Collection[str], value: Any) -> dict[str, Any]:
     return {name: each for name, each in vars(value).items() if name in names}
+
+
+def _is_own(value: type | ModuleType) -> bool:
+    """Return whether a class or a module belongs neither to a library nor to Python."""
+    name = value.__module__ if isinstance(value, type) else value.__name__
+    return not f"{name}.".startswith(_LIBRARIES) and name.partition(".")[0] not in sys.stdlib_module_names
+
+
+def _named_attributes(names: Collection[str], value: type | ModuleType) -> dict[str, Any]:
+    """Return the attributes of a module, or of a class and its bases outside of the libraries, with these names."""
+    bases = filter(_is_own, reversed(value.__mro__)) if isinstance(value, type) else (value,)
+    return {name: each for base in bases for name, each in vars(base).items() if name in names}
 
 
 def _method(value: MethodType) -> list[Any]:
@@ -304,7 +332,7 @@ def follow_state(program: Any, jitted: Any) -> Callable[..., Any]:
             made = call(*args, **kwargs)
         if functions:
             found.functions |= functions
-            found.state = HeldState(program, found.functions)
+            found.state = HeldState(program, found.functions, {type(each) for each in objects})
             found.objects = _likeness(objects, found.state.names, {})
             known[:] = [found, *(each for each in known if each is not found)][:_MOST]
         return made
