@@ -102,6 +102,26 @@ def test_an_attribute_that_is_set_on_a_compiled_module_is_what_the_program_reads
     assert not hasattr(module, "note")
 
 
+class Typed(Masked):
+    """A module whose attributes have names of methods of `torch.nn.Module`."""
+
+    half: Any = 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.type: Any = "plain"
+
+
+def test_attributes_with_names_of_methods_are_those_of_the_module(compile_module: Compile) -> None:
+    module: Any = Typed()
+    compiled = compile_module(module)
+    assert (compiled.type, compiled.half) == ("plain", 0.5)
+    compiled.type, compiled.half = "other", 0.25
+    assert (module.type, module.half, compiled.type, compiled.half) == ("other", 0.25, "other", 0.25)
+    del compiled.half
+    assert module.half == 0.5
+
+
 def test_methods_that_the_module_overrides_are_called(compile_module: Compile) -> None:
     module = Masked()
     compiled = compile_module(module)

@@ -334,8 +334,19 @@ def _forwarded(name: str) -> Callable[..., Any]:
     return method
 
 
-def _methods_like(kind: type[torch.nn.Module], own: type[CompiledModule]) -> dict[str, Any]:
-    """Return the methods by which a `CompiledModule` behaves as a module of type `kind`."""
+def _shared(name: str) -> property:
+    """Return a property of a `CompiledModule` that reads, sets and deletes the original module's attribute."""
+
+    def write(self: CompiledModule, value: Any) -> None:
+        if "_original" in self.__dict__:  # PyTorch's constructor sets the initial mode before this attribute exists
+            setattr(self._original, name, value)
+
+    return property(lambda self: getattr(self._original, name), write, lambda self: delattr(self._original, name))
+
+
+def _members_like(module: torch.nn.Module, own: type[CompiledModule]) -> dict[str, Any]:
+    """Return the methods and properties by which a `CompiledModule` behaves as a module."""
+    kind = type(module)
 
     def forward(self: CompiledModule, *args: Any, **kwargs: Any) -> Any:
         return self._compiled(*args, **kwargs)
@@ -344,6 +355,8 @@ def _methods_like(kind: type[torch.nn.Module], own: type[CompiledModule]) -> dic
     with contextlib.suppress(TypeError, ValueError):  # a forward in C may have no signature
         setattr(forward, "__signature__", inspect.signature(kind.forward))  # noqa: B010
     base = torch.nn.Module
+    methods = [name for name, value in vars(base).items() if callable(value) and name != "forward" and name[0] != "_"]
+    shared = ["training", *(name for name in methods if name in vars(module) or not callable(getattr(kind, name)))]
     overridden = [
         name
         for name, method in vars(base).items()
@@ -351,19 +364,20 @@ def _methods_like(kind: type[torch.nn.Module], own: type[CompiledModule]) -> dic
     ]
     names = {*overridden, *_STATE, *(name for name in _CONTAINER if hasattr(kind, name))} - set(_CALLS)
     # By `__class__`, the object is an instance of `kind`, too. Hugging Face's `Trainer` saves checkpoints by the class.
-    return {**{name: _forwarded(name) for name in names}, "forward": forward, "__class__": property(lambda _: kind)}
+    members: dict[str, Any] = {name: _forwarded(name) for name in names} | {name: _shared(name) for name in shared}
+    return {**members, "forward": forward, "__class__": property(lambda _: kind)}
 
 
 class CompiledModule(torch.nn.Module):
     """A module that calls a `DynamoCompiled` object.
 
     The module has the parameters, buffers, modules, attributes and methods of the original module. An attribute that is
-    set on it is set on the original module, which the compiled program reads, unless `torch.nn.Module` has the name.
+    set on it is set on the original module, which the compiled program reads, unless it is a hook or replaces a method.
     """
 
     def __new__(cls, module: torch.nn.Module, compiled: DynamoCompiled) -> CompiledModule:
         """Return an object of a class of its own, because Python looks up methods such as ``__len__`` in the class."""
-        made = type(cls.__name__, (cls,), {"__module__": cls.__module__, **_methods_like(type(module), cls)})
+        made = type(cls.__name__, (cls,), {"__module__": cls.__module__, **_members_like(module, cls)})
         return super().__new__(made)
 
     def __init__(self, module: torch.nn.Module, compiled: DynamoCompiled) -> None:
@@ -376,16 +390,6 @@ class CompiledModule(torch.nn.Module):
             if name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set") or "state_dict" in name
         }
         self.__dict__.update(shared, _original=module, _compiled=compiled, _again=None)
-
-    @property
-    def training(self) -> bool:
-        """True if the original module is in training mode."""
-        return bool(self._original.training)
-
-    @training.setter
-    def training(self, mode: bool) -> None:
-        if "_original" in self.__dict__:  # PyTorch's constructor sets the initial mode before this attribute exists
-            self._original.training = mode
 
     def set_maker(self, again: Callable[[torch.nn.Module], Any]) -> None:
         """Set the function that compiles a copied or unpickled module."""
