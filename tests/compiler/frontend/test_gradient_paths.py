@@ -43,6 +43,25 @@ def test_the_same_parameters_get_gradients_as_in_eager(breaks: bool) -> None:
         torch.testing.assert_close(*({n: g for n, g in each.items() if g is not None} for each in gradients))
 
 
+class SharedTable(nn.Module):
+    """A table of embeddings with sparse gradients. Another operator reads the table, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 4, sparse=True)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return (self.table.weight.sum(0) * self.table(rows)).sum()
+
+
+def test_a_sparse_and_a_dense_gradient_are_added() -> None:
+    model, rows = SharedTable(), torch.tensor([1, 2, 1])
+    model(rows).backward()
+    expected, model.table.weight.grad = model.table.weight.grad, None
+    workbench.open(model, rows, executor="torch").config.jit(model)(rows).backward()
+    torch.testing.assert_close(model.table.weight.grad, expected)
+
+
 def test_a_gradient_path_may_lead_through_a_write() -> None:
     graphs = []
 

@@ -34,7 +34,7 @@ from workbench.compiler.frontend.dynamo_session import (
     no_collections,
 )
 from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of, place_numbers
-from workbench.compiler.frontend.gradient_paths import detach_data, drop_unused_gradients
+from workbench.compiler.frontend.gradient_paths import detach_data, drop_unused_gradients, make_mixed_gradients_dense
 from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
@@ -555,6 +555,7 @@ def prepare_graph(
     rewrite_scans(graph)
     inline_einops(graph)
     detach_data(graph)
+    make_mixed_gradients_dense(graph.graph)
     place_numbers(graph)
     merge_same(graph.graph)
     erase_bounds_of_bools(graph.graph)

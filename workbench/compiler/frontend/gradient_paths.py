@@ -7,6 +7,7 @@ would receive zeros where eager PyTorch gives no gradient, and a backward would 
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import operator
 from collections import defaultdict
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional
 
 from workbench.compiler.interop.double_backward import CONNECTIONS
 from workbench.compiler.lowering.alias_writes import WRITING_OPERATORS, memory_of, written_nodes
@@ -58,6 +60,25 @@ def detach_data(graph: fx.GraphModule) -> None:
         if _storage_of(node) not in written:
             node.op, node.target, node.args, node.kwargs = "call_method", "detach", node.args[:1], {}
     graph.recompile()
+
+
+def make_mixed_gradients_dense(graph: fx.Graph) -> None:
+    """Give an embedding a dense gradient if other operators read its table, too.
+
+    PyTorch does not add a dense gradient to a sparse one. Autograd adds them in the other order; the sum is dense.
+    """
+    sparse: dict[fx.Node, list[fx.Node]] = defaultdict(list)
+    for node in graph.find_nodes(op="call_function", target=functional.embedding):
+        given = _EMBEDDING.bind(*node.args, **node.kwargs).arguments
+        if given.get("sparse") and isinstance(given["weight"], fx.Node):
+            sparse[given["weight"]].append(node)
+    for node in (node for table, nodes in sparse.items() if table.users.keys() - nodes for node in nodes):
+        bound = _EMBEDDING.bind(*node.args, **node.kwargs)
+        bound.arguments["sparse"] = False
+        node.args, node.kwargs = bound.args, bound.kwargs
+
+
+_EMBEDDING = inspect.signature(functional.embedding)
 
 
 def _has_lost_gradient(node: fx.Node) -> bool:

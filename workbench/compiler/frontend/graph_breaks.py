@@ -47,6 +47,7 @@ from workbench.compiler.frontend.gradient_paths import (
     detach_inputs,
     drop_unused_gradients,
     inner_results,
+    make_mixed_gradients_dense,
     reached_results,
     writes_in_place,
 )
@@ -170,6 +171,7 @@ class GraphSplitter:
         erase_vmap(graph)
         inline_einops(graph)
         detach_data(graph)
+        make_mixed_gradients_dense(graph.graph)
         place_numbers(graph)
         erase_resets_of_determinism(graph)
         merge_same(graph.graph)
