@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch import nn
 import workbench as wb
 from tests.trial_counts import beyond
 from workbench.analysis.cost.machines import H100
+from workbench.compiler.driver import inductor_memory
 from workbench.compiler.driver.torch_prediction import Candidate, JointPrediction, predict_and_read, predict_each
+from workbench.compiler.memory import kernel_workspace
 from workbench.errors import PlanError
 from workbench.runs.measure import accuracy, memory_meter
 
@@ -116,8 +119,6 @@ def test_a_prediction_without_gradients_of_the_caller_has_a_backward() -> None:
 
 @pytest.mark.slow
 def test_a_failure_of_pytorch_gives_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.compiler.driver import inductor_memory
-
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("seen by the test")
 
@@ -149,3 +150,19 @@ def test_predictions_from_one_trace_equal_those_from_a_trace_each(make: Callable
     assert [one.prediction for one in found] == [one.prediction for one in (*alone, alone[0])]
     assert [one.memory.kernels for one in found] == [one.memory.kernels for one in (*alone, alone[0])]
     assert len({one.prediction.saved_bytes for one in alone}) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [(kernel_workspace, "MOST_BYTES"), (inductor_memory, "MOST_FLOPS")])
+def test_if_a_kernel_cannot_be_measured_the_peak_is_a_lower_bound(
+    limit: tuple[ModuleType, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = wb.open(Convolutions(), torch.rand(2, 4, 16, 16), device="cpu")
+    whole = bench.torch_prediction()
+    assert not whole.peak_at_least
+    with monkeypatch.context() as inside:
+        inside.setattr(*limit, 0)
+        bound = predict_and_read(bench._captured, {}).prediction
+    assert bound.peak_at_least
+    assert bound.peak_bytes < whole.peak_bytes
+    assert str(bound).startswith(f"torch.compile, predicted: peak at least {bound.peak_bytes:,} bytes")

@@ -65,6 +65,8 @@ class TorchFit:
         Maps each key of `choices` that has a site to the site's id.
     unapplied : tuple of str
         Messages about choices that are not applied.
+    peak_at_least : bool
+        Whether the peaks are lower bounds, because a CPU kernel could not be measured.
     machine : str
         Name of the machine model for the times.
     """
@@ -80,6 +82,7 @@ class TorchFit:
     budget: float | None
     sites: Mapping[Key, str]
     unapplied: tuple[str, ...]
+    peak_at_least: bool
     machine: str
     _asked: int | str = dataclasses.field(repr=False, compare=False)
     _bench: Workbench = dataclasses.field(repr=False, compare=False)
@@ -129,15 +132,17 @@ class TorchFit:
             for (path, operator, ordinal), option in self.choices.items()
         ]
         del made["sites"]
+        made["peak_is_lower_bound"] = made.pop("peak_at_least")
         return {**made, "choices": choices, "target": "torch", "predicted": True}
 
     def __repr__(self) -> str:
         counts = Counter(self.choices.values())
         parts = [f"{count} to {option}" for option, count in sorted(counts.items())]
         made = ", ".join(parts + [f"budget {self.budget:g} for all other tensors"] * (self.budget is not None))
+        bound = "at least " if self.peak_at_least else ""
         peaks = f"{human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)}"
         return (
-            f"Peak of torch.compile {peaks} (limit {human_bytes(self.limit_bytes)}), saved "
+            f"Peak of torch.compile {bound}{peaks} (limit {human_bytes(self.limit_bytes)}), saved "
             f"{human_bytes(self.before_saved_bytes)} → {human_bytes(self.saved_bytes)}\n"
             f"{made or 'nothing to choose'}: +{human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} "
             f"({self.machine}'s rates)"
@@ -404,6 +409,7 @@ class TorchFitter:
             budget=made.budget,
             sites={key: site for key, site in self._sites.items() if key in made.choices},
             unapplied=found.unapplied,
+            peak_at_least=self.before.peak_at_least or found.peak_at_least,
             machine=self._machine.name,
             _asked=peak,
             _bench=self._bench,

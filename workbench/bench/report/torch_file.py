@@ -87,10 +87,11 @@ def fit_text(bench: Workbench, fit: TorchFit, name: str) -> str:
 
     sites = dict.fromkeys(fit.choices, "") | dict(fit.sites)
     found = TorchChoices(dict(fit.choices), sites, dict(fit._left_out))
+    bound = "at least " if fit.peak_at_least else ""
     predicted = [
         "",
         f"Fitted to a peak of {fit.limit_bytes:,} bytes. Predicted: torch.compile has a peak of",
-        f"{fit.peak_bytes:,} bytes with these choices, {fit.before_peak_bytes:,} bytes before the fit.",
+        f"{bound}{fit.peak_bytes:,} bytes with these choices, {bound}{fit.before_peak_bytes:,} bytes before the fit.",
         f"The forward saves {fit.saved_bytes:,} bytes with these choices, {fit.before_saved_bytes:,} bytes before.",
         *map(docstring_text, fit.unapplied),
     ]
@@ -184,10 +185,11 @@ def _predicted_lines(bench: Workbench) -> list[str]:
         with_choices, without = bench.torch_prediction(), bench.torch_prediction(stock=True)
     except PlanError as error:
         return ["", f"The memory of torch.compile is not predicted: {docstring_text(str(error))}"]
+    bound = "at least " if with_choices.peak_at_least or without.peak_at_least else ""
     return [
         "",
         "Predicted for a step on the CPU that computes its loss in the program: torch.compile has a peak of",
-        f"{with_choices.peak_bytes:,} bytes with these choices, {without.peak_bytes:,} bytes without.",
+        f"{bound}{with_choices.peak_bytes:,} bytes with these choices, {bound}{without.peak_bytes:,} bytes without.",
         "The forward saves",
         f"{with_choices.saved_bytes:,} bytes with these choices, {without.saved_bytes:,} bytes without.",
         *(docstring_text(told) for told in with_choices.unapplied),

@@ -24,7 +24,7 @@ from workbench.compiler.memory.grad_accumulation import (
     leaf_gradient_strides,
     obeys_layout_contract,
 )
-from workbench.compiler.memory.kernel_workspace import allocates_inside, peak_inside_bytes
+from workbench.compiler.memory.kernel_workspace import MOST_FLOPS, allocates_inside, peak_inside_bytes
 from workbench.interop.torch_private import (
     FakeTensorMode,
     IRNode,
@@ -179,6 +179,8 @@ class StepMemory:
         Maps a data type to the floating point operations of all other operators, such as matmuls.
     at_peak : tuple of tuple of int and str
         Bytes and description of each tensor that the step has allocated and holds at the peak, the largest first.
+    at_least : bool
+        Whether `peak_bytes` is a lower bound, because a CPU kernel could not be measured.
     """
 
     peak_bytes: int
@@ -187,6 +189,7 @@ class StepMemory:
     kernels: tuple[tuple[int, int], ...]
     flops: Mapping[str, int]
     at_peak: tuple[tuple[int, str], ...]
+    at_least: bool
 
     def seconds(self, machine: Machine) -> float:
         """Estimate the time of the step by a machine's rates."""
@@ -230,7 +233,13 @@ def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
     end_bytes = _bytes_of_parts(ends, given)
     del of_loss, returned_to_caller, ends
     return StepMemory(
-        memory.peak_bytes - before, end_bytes, saved_bytes, tuple(code.kernels), memory.flops_by_type, memory.at_peak()
+        peak_bytes=memory.peak_bytes - before,
+        end_bytes=end_bytes,
+        saved=saved_bytes,
+        kernels=tuple(code.kernels),
+        flops=memory.flops_by_type,
+        at_peak=memory.at_peak(),
+        at_least=memory.at_least,
     )
 
 
@@ -283,6 +292,7 @@ class _WrapperMemory(Allocations):
     def __init__(self) -> None:
         super().__init__()
         self._inside: dict[Any, int | None] = {}
+        self.at_least = False
         self.flops_by_type = Counter[str]()
         self._described: dict[int, str] = {}
         self._given: frozenset[int] = frozenset()
@@ -321,9 +331,12 @@ class _WrapperMemory(Allocations):
         leaves, tree = tree_flatten((args, kwargs or {}))
         tensors = {f"t{at}": leaf for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
         name = func._overloadpacket.__name__.strip("_")
-        if tensors and allocates_inside(name, list(tensors.values()), self.flops - flops):
+        # Pass no operations: a kernel that takes too long to be measured may allocate as much as a small one.
+        if tensors and allocates_inside(name, list(tensors.values()), 0):
             key = (func, *(_traits(leaf) for leaf in leaves))
-            if key not in self._inside:
+            if self.flops - flops > MOST_FLOPS:
+                self._inside[key] = None
+            elif key not in self._inside:
 
                 def run(**given: torch.Tensor) -> Any:
                     filled = [given.get(f"t{at}", leaf) for at, leaf in enumerate(leaves)]
@@ -332,6 +345,7 @@ class _WrapperMemory(Allocations):
 
                 text = f"made = run({', '.join(f'{name}={name}' for name in tensors)})"
                 self._inside[key] = peak_inside_bytes(text, {"run": run}, tensors)
+            self.at_least |= self._inside[key] is None
             self.peak_bytes = max(self.peak_bytes, before + (self._inside[key] or 0))
         return out
 

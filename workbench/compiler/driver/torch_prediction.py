@@ -52,15 +52,19 @@ class TorchPrediction:
         storage, only the first is included.
     unapplied : tuple of str
         Messages about choices that are not applied.
+    peak_at_least : bool
+        Whether `peak_bytes` is a lower bound, because a CPU kernel could not be measured.
     """
 
     peak_bytes: int
     saved_bytes: int
     saved: dict[str, int]
     unapplied: tuple[str, ...]
+    peak_at_least: bool
 
     def __str__(self) -> str:
-        figures = f"peak {self.peak_bytes:,} bytes, saved {self.saved_bytes:,} bytes"
+        bound = "at least " if self.peak_at_least else ""
+        figures = f"peak {bound}{self.peak_bytes:,} bytes, saved {self.saved_bytes:,} bytes"
         lines = [f"torch.compile, predicted: {figures} in {len(self.saved)} tensors"]
         return "\n".join([*lines, *(f"not applied: {message}" for message in self.unapplied)])
 
@@ -304,7 +308,8 @@ class _Predictor:
             raise PlanError(f"PyTorch's generated code for {name} fails on fake tensors: {reason}") from error
         messages = tuple(str(warning.message) for warning in self._told if "is not applied" in str(warning.message))
         peak_bytes = self._baseline_bytes + memory.peak_bytes
-        prediction = TorchPrediction(peak_bytes, sum(memory.saved.values()), memory.saved, messages)
+        saved_bytes = sum(memory.saved.values())
+        prediction = TorchPrediction(peak_bytes, saved_bytes, memory.saved, messages, memory.at_least)
         least_bytes = self._baseline_bytes + memory.end_bytes
         return JointPrediction(prediction, memory, least_bytes, recorder.step, recorder.budgets)
 

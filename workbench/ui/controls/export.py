@@ -19,6 +19,7 @@ from workbench.ui.graph.counterparts import counterpart_key
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.bench.fit.torch_fit import TorchFit
+    from workbench.compiler.driver.torch_prediction import TorchPrediction
     from workbench.runs.process.follow_run import Run
     from workbench.ui.controls.controls import Controls
 
@@ -270,7 +271,7 @@ class Exporter:
         except PlanError as error:
             return [_figure("Not predicted", str(error)), *self._measured(target)]
         return [
-            _figure("Peak, predicted", human_bytes(found.peak_bytes), _without(human_bytes(stock.peak_bytes))),
+            _figure(_peak_label(found), human_bytes(found.peak_bytes), _without(human_bytes(stock.peak_bytes))),
             _figure(_SAVED, human_bytes(found.saved_bytes), _without(human_bytes(stock.saved_bytes))),
             *(_figure("Not applied", told) for told in found.unapplied),
             *self._measured(target),
@@ -278,7 +279,7 @@ class Exporter:
 
     def _figures_of_fit(self, fit: TorchFit) -> list[dict[str, str]]:
         return [
-            _figure("Peak, predicted", human_bytes(fit.peak_bytes), _before(human_bytes(fit.before_peak_bytes))),
+            _figure(_peak_label(fit), human_bytes(fit.peak_bytes), _before(human_bytes(fit.before_peak_bytes))),
             _figure(_SAVED, human_bytes(fit.saved_bytes), _before(human_bytes(fit.before_saved_bytes))),
             _figure("Step, predicted", human_seconds(fit.step_s + fit.added_s), _before(human_seconds(fit.step_s))),
             *self._measured(TorchTarget.of(fit.choices, fit.budget)),
@@ -301,6 +302,10 @@ class Exporter:
 def _figure(name: str, value: str, base: str = "") -> dict[str, str]:
     """Return a figure for the page. `base` has the same figure without the choices, or before a fit."""
     return {"name": name, "value": value, "base": base}
+
+
+def _peak_label(found: TorchPrediction | TorchFit) -> str:
+    return "Peak, predicted, at least" if found.peak_at_least else "Peak, predicted"
 
 
 def _without(value: str) -> str:
