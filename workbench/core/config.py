@@ -188,6 +188,12 @@ class Config:
                 "a config with capture='parts' needs parts=; with any other capture, parts= is not allowed"
             )
 
+    def read_parts(self) -> Iterator[tuple[str, str, str, list[str]]]:
+        """Yield name, compiler and key of each part, and the names of the inputs that the part reads from a copy."""
+        for name, text in self.parts.items():
+            compiler, key, *copied = re.split(r"[:+]", text)
+            yield name, compiler, key, copied
+
     def of_part(self, name: str) -> Config:
         """Return the config of one part of a program with several graphs. Its ids lack the part's name."""
         return dataclasses.replace(

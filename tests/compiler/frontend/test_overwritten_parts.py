@@ -11,6 +11,7 @@ import torch
 
 import workbench as wb
 from workbench.core.config import parse
+from workbench.runs.worker import worker
 
 
 class Average(torch.nn.Module):
@@ -115,3 +116,4 @@ def test_a_config_names_the_copied_inputs_and_survives_its_text() -> None:
     config = bench.config
     assert config.parts["part1"].endswith("+l_self_buffers_mean_")
     assert parse(config.text()) == config
+    assert list(worker._names_of_parts(config.text())) == [part.piece.key for part in bench._parts_captured.parts]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import re
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -131,8 +130,7 @@ def _compile_parts(
     """Compile a program of several graphs. Each part is compiled with its own choices."""
     proofs: list[Proof] = []
     names, copied = {}, {}
-    for part, text in config.parts.items():
-        kind, key, *inputs = re.split(r"[:+]", text)
+    for part, kind, key, inputs in config.read_parts():
         names[key], copied[key] = (part, kind), inputs
     met: set[str] = set()
     stray = sorted(id for id in config.choices if id.partition(":")[0] not in config.parts)

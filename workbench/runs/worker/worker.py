@@ -276,8 +276,9 @@ def _names_of_parts(config_text: str | None) -> dict[str, str]:
     """Return the name of each part that a config lists, by the key of the part."""
     from workbench.core import config
 
-    parts = config.parse(config_text, request.CONFIG_FILE).parts if config_text is not None else {}
-    return {text.partition(":")[2]: name for name, text in parts.items()}
+    if config_text is None:
+        return {}
+    return {key: name for name, _, key, _ in config.parse(config_text, request.CONFIG_FILE).read_parts()}
 
 
 class SharedFusions(Protocol):
