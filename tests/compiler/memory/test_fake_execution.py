@@ -177,9 +177,21 @@ def test_cotangents_of_returned_inputs_that_dynamos_graph_lacks_are_counted(name
     assert 0 <= memory_meter.measure_peak(stepper).measured_peak_bytes - plan.peak_bytes < 32
 
 
+class Tied(nn.Module):
+    """A table of embeddings that is used twice, so that its gradient is the sum of two sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(100, 16, sparse=True)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.table(rows).sum(0) * self.table(rows[0])
+
+
 SPARSE: dict[str, Callable[[], nn.Module]] = {
     "embedding": lambda: nn.Embedding(100, 16, sparse=True),
     "bag": lambda: nn.EmbeddingBag(100, 16, mode="sum", sparse=True),
+    "embedding used twice": lambda: Tied(),
 }
 
 

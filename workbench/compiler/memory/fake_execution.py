@@ -6,6 +6,7 @@ Fake tensors compute and allocate nothing, but PyTorch itself determines their v
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -234,13 +235,23 @@ def forwarded_inputs(fusion: Any) -> dict[str, str]:
     return inputs
 
 
+@dataclasses.dataclass(frozen=True)
+class SparseTensor:
+    """A sparse tensor that Thunder declares as dense. Indices and elements together take `nbytes` bytes."""
+
+    nbytes: int
+
+
+type ActualType = torch.dtype | SparseTensor
+
+
 def fake_tensors(
     mode: FakeTensorMode,
     proxies: Sequence[Any],
     strides: Sequence[Sequence[int]],
-    dtypes: Mapping[str, torch.dtype],
+    dtypes: Mapping[str, ActualType],
 ) -> list[torch.Tensor]:
-    """Return a fake tensor in `mode` for each proxy.
+    """Return a dense fake tensor in `mode` for each proxy.
 
     `dtypes` has, by name, the data types of the proxies that Thunder declares with another data type. The fake tensors
     are constructed directly. This is faster than `torch.empty` in `mode`, which is dispatched in Python.
@@ -252,10 +263,10 @@ def fake_tensors(
                 torch.empty_strided(
                     tuple(proxy.shape),
                     tuple(one),
-                    dtype=dtypes.get(proxy.name) or to_torch_dtype(proxy.dtype),
+                    dtype=dtype if isinstance(dtype, torch.dtype) else to_torch_dtype(proxy.dtype),
                     device="meta",
                 ),
                 to_torch_device(proxy.device),
             )
-            for proxy, one in zip(proxies, strides, strict=True)
+            for proxy, one, dtype in zip(proxies, strides, (dtypes.get(each.name) for each in proxies), strict=True)
         ]

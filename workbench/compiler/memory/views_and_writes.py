@@ -27,7 +27,9 @@ from workbench.compiler.interop.thunder_api import (
     tree_flatten,
 )
 from workbench.compiler.memory.fake_execution import (
+    ActualType,
     Allocations,
+    SparseTensor,
     claim,
     fake_execution,
     fake_tensors,
@@ -78,9 +80,10 @@ class TraceFacts:
         Bytes of each storage.
     root : list of str
         For each storage, the name of the first proxy in it.
-    dtypes : dict of str to torch.dtype
+    dtypes : dict of str to ActualType
         Data types of the tensors that Thunder declares with another data type. For example, Thunder declares the
-        indices of a max pooling as floating point, and the sum of a bool and 1 as int8; PyTorch makes int64.
+        indices of a max pooling as floating point, and the sum of a bool and 1 as int8; PyTorch makes int64. A sparse
+        gradient of an embedding has a `SparseTensor`, because Thunder declares it as dense.
     segments : list of (Segment, SegmentEffects)
         The statements, and their effects.
     """
@@ -91,7 +94,7 @@ class TraceFacts:
     views: set[str]
     storage_bytes: list[int]
     root: list[str]
-    dtypes: dict[str, torch.dtype] = dataclasses.field(default_factory=dict)
+    dtypes: dict[str, ActualType] = dataclasses.field(default_factory=dict)
     segments: list[tuple[Segment, SegmentEffects]] = dataclasses.field(default_factory=list)
 
     @property
@@ -143,7 +146,7 @@ class StatementEffects:
     """For each output tensor, a text that says where its elements are in the first input. Empty if the statement does
     more than move elements.
     """
-    dtypes: tuple[torch.dtype | None, ...] = ()
+    dtypes: tuple[ActualType | None, ...] = ()
     """For each output tensor, its data type if Thunder declares another one, else None. Empty if all are None."""
     parts: tuple[tuple[Any, computes.Computation], ...] = ()
     """The statements into which this statement was decomposed, in order, each with its computation."""
@@ -174,7 +177,7 @@ class SegmentEffects:
         Strides of each of `names`.
     views : frozenset of str
         Those of `names` that are views.
-    dtypes : dict of str to torch.dtype
+    dtypes : dict of str to ActualType
         Data types of those of `names` that Thunder declares with another data type.
     new_bytes : list of int
     roots : list of str
@@ -189,7 +192,7 @@ class SegmentEffects:
     tensors: tuple[int, ...] = ()
     strides: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     views: frozenset[str] = frozenset()
-    dtypes: dict[str, torch.dtype] = dataclasses.field(default_factory=dict)
+    dtypes: dict[str, ActualType] = dataclasses.field(default_factory=dict)
     new_bytes: list[int] = dataclasses.field(default_factory=list)
     roots: list[str] = dataclasses.field(default_factory=list)
     tensor_count: int = 0
@@ -316,7 +319,7 @@ class _StorageWalk:
         self.views: set[str] = set()
         self.storage_bytes: list[int] = []
         self.root: list[str] = []
-        self.dtypes: dict[str, torch.dtype] = {}
+        self.dtypes: dict[str, ActualType] = {}
         self.collections: set[int] = set()
         """The `identity` of each collection whose items were added by `enter_all`."""
 
@@ -496,7 +499,7 @@ class _StorageWalk:
         found: StatementEffects = structure_of(bsym).get_or_make(key, find)
         return found
 
-    def misdeclared(self, names: Sequence[str]) -> tuple[tuple[int, torch.dtype], ...]:
+    def misdeclared(self, names: Sequence[str]) -> tuple[tuple[int, ActualType], ...]:
         """Return the positions and the data types of the values that Thunder declares with another data type."""
         if not self.dtypes:
             return ()
@@ -658,6 +661,11 @@ class _StorageWalk:
             # memory.
             same = bsym.sym.name.startswith("torch_wait") or reduces_in_place(bsym)
             return _wait(outputs) if same else _assume(outputs)
+        sparse = [known for proxy in inputs if isinstance(known := self.dtypes.get(proxy.name), SparseTensor)]
+        if bsym.sym.name == "add" and len(sparse) == len(inputs) == 2:
+            # A fake sum of sparse tensors is empty. The real sum has as many indices and elements as both tensors.
+            total = SparseTensor(sum(one.nbytes for one in sparse))
+            return dataclasses.replace(_assume(outputs), assumed=False, new_bytes=(total.nbytes,), dtypes=(total,))
         try:
             return self._execute(bsym, inputs, outputs)
         except Exception:  # noqa: BLE001 - any kernel may refuse fake tensors in its own way; `assumed` says that it did
@@ -697,8 +705,10 @@ class _StorageWalk:
                 if tensor.layout is not torch.strided:  # a gradient of an embedding with `sparse=True`
                     parts = {part.untyped_storage()._cdata: part for part in dense_parts(tensor)}
                     strides.append(_contiguous(tensor.shape))
-                    sources.append(-1 - len(new_bytes))
-                    new_bytes.append(sum(storage_bytes(part) for at, part in parts.items() if at not in position))
+                    # The elements, which are last, may share the memory of the statement's input.
+                    sources.append(position.get(list(parts)[-1], -1 - len(new_bytes)))
+                    if sources[-1] < 0:
+                        new_bytes.append(sum(storage_bytes(part) for at, part in parts.items() if at not in position))
                     continue
                 storage = tensor.untyped_storage()
                 strides.append(tuple(tensor.stride()))
@@ -720,10 +730,7 @@ class _StorageWalk:
             flops=allocations.flops,
             unmeasured=unmeasured,
             dtypes=_unless_all_none(
-                [
-                    None if tensor.dtype == to_torch_dtype(proxy.dtype) else tensor.dtype
-                    for proxy, tensor in zip(outputs, made, strict=True)
-                ]
+                [_type_unless(to_torch_dtype(proxy.dtype), tensor) for proxy, tensor in zip(outputs, made, strict=True)]
             ),
             moves=self._moves(bsym, text, outside, inputs, outputs, tensors, made),
         )
@@ -788,7 +795,14 @@ def _sources_of(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...
     return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
 
 
-def _unless_all_none(dtypes: Sequence[torch.dtype | None]) -> tuple[torch.dtype | None, ...]:
+def _type_unless(declared: torch.dtype, tensor: torch.Tensor) -> ActualType | None:
+    """Return the type of a tensor; None if it is the declared type."""
+    if tensor.layout is not torch.strided:
+        return SparseTensor(sum(map(storage_bytes, dense_parts(tensor))))
+    return None if tensor.dtype == declared else tensor.dtype
+
+
+def _unless_all_none(dtypes: Sequence[ActualType | None]) -> tuple[ActualType | None, ...]:
     return () if all(dtype is None for dtype in dtypes) else tuple(dtypes)
 
 
@@ -817,7 +831,7 @@ def _offload_effects(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     known_strides: Mapping[str, tuple[int, ...]],
-    known_dtypes: Mapping[str, torch.dtype],
+    known_dtypes: Mapping[str, ActualType],
 ) -> StatementEffects | None:
     """Return the effects of a statement that offloads, reloads or waits for a reload; None for any other statement.
 
