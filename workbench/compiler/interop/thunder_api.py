@@ -274,6 +274,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     ),
     "TraceCtx": (
         "bound_symbols",
+        "get_provenance",
         "make_name",
         "python",
         "python_callable",

@@ -74,7 +74,7 @@ class TraceExpander:
 
     def __init__(self, reduced: ReducedTrace) -> None:
         run = reduced.run
-        self._program, self._run = reduced.program, run
+        self._program, self._run, self._former = reduced.program, run, reduced.former
         self._gap = len(run.left_out)
         self._here, self._there = KEPT - 1, len(run.layers) - KEPT
         """Indices of the layers before and after the gap."""
@@ -159,15 +159,11 @@ class TraceExpander:
 
         The time of the function is proportional to the number of layers that it adds.
         """
-        parts = self._parts(trace)
-        both = self._layer_pair(trace, parts)
-        gathered = {
-            name: self._order[argument]
-            for bsym in trace.bound_symbols
-            if (argument := gathered_argument(bsym)) is not None
-            for name in set(names_in(bsym)).difference(read_names(bsym))
-        }
-        self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs, gathered)
+        if self._former is not None:
+            self._number(*self._former)
+            self._former = None
+        both = self._layer_pair(trace, self._parts(trace))
+        self._number(*self._names_of(trace, both))
         name_ctr = trace.name_ctr + self._moved
         # `expand_later` calls `write` twice. The second call reuses the flattened statements of the first call.
         books = _FlatStatements(), _FlatStatements()
@@ -184,6 +180,26 @@ class TraceExpander:
             return made
 
         return write
+
+    def read_names(self, trace: TraceCtx) -> tuple[list[str], dict[str, str], dict[str, int]]:
+        """Return the names in a trace, pairs of names of the two layers, and the arguments of gathered names.
+
+        Raises
+        ------
+        LayerMismatch
+            If the layers differ in this trace.
+        """
+        return self._names_of(trace, self._layer_pair(trace, self._parts(trace)))
+
+    def _names_of(self, trace: TraceCtx, both: _LayerPair) -> tuple[list[str], dict[str, str], dict[str, int]]:
+        names = dict.fromkeys(name for bsym in trace.bound_symbols for name in names_in(bsym))
+        gathered = {
+            name: self._order[argument]
+            for bsym in trace.bound_symbols
+            if (argument := gathered_argument(bsym)) is not None
+            for name in set(names_in(bsym)).difference(read_names(bsym))
+        }
+        return list(names), both.pairs, gathered
 
     def _parts(self, trace: TraceCtx) -> list[int]:
         """Return, for each statement, the index of its layer in the run, or -1 if it belongs to no layer.

@@ -126,11 +126,14 @@ class ReducedTrace:
     trace : TraceCtx
         Trace without the layers of `run.left_out`.
     run : LayerRun
+    former : tuple, optional
+        Names in an earlier joint trace, if later traces lack them: the result of `TraceExpander.read_names`.
     """
 
     program: TraceCtx
     trace: TraceCtx
     run: LayerRun
+    former: tuple[Sequence[str], Mapping[str, str], Mapping[str, int]] | None = None
 
     def __str__(self) -> str:
         return f"{len(self.run.left_out) * self.run.turns} of {self.run.all} {self.run.container}"

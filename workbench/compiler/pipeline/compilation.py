@@ -61,6 +61,9 @@ from workbench.core.graph import Origin
 from workbench.core.lever import Site, all_levers, no_site_reason, widen_site
 from workbench.errors import ChoiceError, ConfigWarning, PlanError, names_by_reason, short_repr
 
+_SORTED_WAITS = "Sort Waits"
+"""Provenance of the trace in which Thunder has sorted the waits for collectives."""
+
 _FILES = (thunder_api.file(), inspect.getfile(workbench), inspect.getfile(torch))
 _LIBRARIES = ("<", *(os.path.dirname(file) + os.sep for file in _FILES))
 """Beginnings of the files between a user's call and a warning, which names the user's call. ``<``: generated code."""
@@ -260,7 +263,13 @@ class Hooks:
         """
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
-        joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
+        traces = stats.last_traces if stats is not None and stats.last_traces else [trace]
+        joint = traces[-1]
+        if len(self.reduced) == 1 and str(joint.get_provenance()).endswith(_SORTED_WAITS):
+            # Thunder has claimed the statements of this trace, in order to sort its waits. Claimed statements make
+            # values with new names. The expander also has to count the names that the values had before.
+            (found,) = self.reduced
+            self.reduced = [dataclasses.replace(found, former=TraceExpander(found).read_names(traces[-2]))]
         # If ranks share the program, the joint trace has other shapes than the program's own trace.
         program = None if self.parallel else self.program
         gradients, few = LazyValue(lambda: joint), None
