@@ -344,7 +344,7 @@ class _WrapperMemory(Allocations):
                     return func(*positional, **named)
 
                 text = f"made = run({', '.join(f'{name}={name}' for name in tensors)})"
-                self._inside[key] = peak_inside_bytes(text, {"run": run}, tensors)
+                self._inside[key] = peak_inside_bytes(text, {"run": run}, tensors, name)
             self.at_least |= self._inside[key] is None
             self.peak_bytes = max(self.peak_bytes, before + (self._inside[key] or 0))
         return out

@@ -23,8 +23,10 @@ MOST_FLOPS = 4_000_000_000
 
 _ALWAYS = (
     *("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk"),
-    *("loss", "entropy", "kl_div", "vjp"),
+    *("loss", "entropy", "kl_div", "vjp", "matrix_exp"),
 )
+_BY_VALUES = ("matrix_exp",)
+"""Kernels whose memory depends on values, and is least for zeros. They are measured with ones."""
 _ALONG = ("softmax", "norm", "cum", "scatter", "index", "embedding", "gather", "shuffle")
 _MATRICES = ("matmul", "linear", "bmm", "addmm", "einsum")
 _COPIES = ("copy", "clone", "contiguous", "reshape", "flatten", "masked_fill")
@@ -87,7 +89,9 @@ def _blas_reads(tensor: torch.Tensor) -> bool:
     return (plain or transposed) and 0 not in tensor.stride()
 
 
-def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> int | None:
+def peak_inside_bytes(
+    text: str, namespace: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], name: str = ""
+) -> int | None:
     """Return the most bytes that a statement holds at once on a CPU, without its inputs.
 
     Parameters
@@ -99,6 +103,8 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
     tensors : mapping of str to Tensor
         The inputs of the statement, as fake tensors. The kernel runs on zeros with the same shapes, strides and data
         types.
+    name : str, optional
+        Name of the symbol. A matrix exponential runs on ones.
 
     Returns
     -------
@@ -109,7 +115,7 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()):
         return None
     real = {name: (tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in tensors.items()}
-    return _measure_peak(text, namespace, real)
+    return _measure_peak(text, namespace, real, float(any(each in name for each in _BY_VALUES)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -136,12 +142,13 @@ def _measure_peak(
     text: str,
     namespace: Mapping[str, Any],
     tensors: Mapping[str, tuple[Sequence[int], Sequence[int], torch.dtype]],
+    value: float = 0.0,
 ) -> int | None:
     # Restore the state of PyTorch's generator, so that the user's program draws the same numbers as without this run.
     with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
         try:
             real = {
-                name: torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype).zero_()
+                name: torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype).fill_(value)
                 for name, (shape, strides, dtype) in tensors.items()
             }
             # Measure the second run, because the first run may also pack weights into memory that stays allocated.

@@ -693,7 +693,8 @@ class _StorageWalk:
             unmeasured = False
             # Pass no operations: a kernel that takes too long to be measured may allocate as much as a small one.
             if works and allocates_inside(bsym.sym.name, list(given.values()), 0):
-                inside = peak_inside_bytes(text, outside, given) if allocations.flops <= MOST_FLOPS else None
+                measured = allocations.flops <= MOST_FLOPS
+                inside = peak_inside_bytes(text, outside, given, bsym.sym.name) if measured else None
                 unmeasured = inside is None and all(tensor.device.type == "cpu" for tensor in given.values())
                 peak = max(peak, before + (inside or 0))
             sources: list[int] = []
