@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import thunder
 import torch
-from hypothesis import currently_in_test_context, event
 from thunder.core.proxies import TensorProxy
 
 import workbench
@@ -129,12 +128,12 @@ def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = T
         for against, expected in known.expected.items():
             assert not differences(recorded, expected, against)
 
-    declared = predicted_as_stepped(bench)
+    stepped_bytes = predicted_as_stepped(bench)
     if bench.executor == "torch":
         predicted = bench.predict({})
         assert (predicted.peak_bytes, predicted.saved_bytes) == (plan.peak_bytes, plan.saved_bytes)
-        if measure and declared is not None:
-            measured_as_predicted(bench, run, declared)
+        if measure:
+            measured_as_predicted(bench, run, stepped_bytes)
 
 
 def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes: int) -> None:
@@ -190,21 +189,16 @@ def _copied_after(bench: Workbench) -> int:
     return copied
 
 
-def predicted_as_stepped(bench: Workbench) -> int | None:
+def predicted_as_stepped(bench: Workbench) -> int:
     """Assert that the plan's memory equals that of a step with fake tensors, plus values that no statement reads.
 
-    Return the peak of the fake step, with these values, in bytes. Return None without comparing peaks if Thunder
-    declares a value smaller than it is, because the plan's figures are then too small.
+    Return the peak of the fake step, with these values, in bytes.
     """
     split, context = bench.plan.split, bench._captured.context
     stepped = stepper.step(split.forward, split.backward, arguments=context.arguments, beside=context.beside)
     plan = bench.plan
     unread_bytes = sum(tensor.untyped_storage().nbytes() for tensor in context.unread.values())
     assert plan.baseline_bytes == stepped.baseline_bytes + unread_bytes
-    if stepped.misdeclared:
-        if currently_in_test_context():
-            event("misdeclared by Thunder")
-        return None
     # When the backward starts, a tensor of zeros exists for each output without a gradient. All but one are freed
     # before the first statement, so the plan's statements do not count them. If the backward has no statement, because
     # it only passes gradients on, the plan counts none.

@@ -421,14 +421,17 @@ def test_arguments_of_one_storage_count_once() -> None:
     assert plan.baseline_bytes == whole.nbytes
 
 
-def test_a_value_whose_type_thunder_declares_wrong_is_reported() -> None:
+def test_a_value_whose_type_thunder_declares_wrong_is_reported_and_counted_right() -> None:
     def one_more(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
     found = []
     for x in (torch.ones(8), torch.ones(8, dtype=torch.bool)):
         captured = api.capture(resolve(one_more, x, device="cpu"), "torch")
-        found.append(stepped(captured, api.plan(captured, {})).misdeclared)
+        plan = api.plan(captured, {})
+        step = stepped(captured, plan)
+        assert step.peak_bytes == plan.peak_bytes
+        found.append(step.misdeclared)
     # For the second input, Thunder declares bool + 1 as int8, but PyTorch computes int64.
     assert not found[0]
     assert len(found[1]) == 1
