@@ -16,12 +16,13 @@ from workbench.analysis.order import order_groups
 from workbench.analysis.order.min_peak_order import (
     HalfStep,
     are_already_late,
+    first_successors,
     just_in_time,
     least_peak,
-    order_constraints,
     order_early,
     order_late,
     reorder_sides,
+    rows_of_side,
     unchanged_order,
 )
 from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
@@ -106,9 +107,10 @@ class Order(Lever):
             return [_site(id, choices, order) for id, order in outcome.ordered.items()]
         if not (graph.statements.flags & StatementFlag.CLONE).any():
             return []
-        half, way = order_constraints(graph, BACKWARD), _order_of_side(choices, BACKWARD)
+        first, way = first_successors(graph, BACKWARD), _order_of_side(choices, BACKWARD)
+        again = order_groups.recomputed_by_layer(graph, rows_of_side(graph, BACKWARD))
         found = []
-        for layer, members in order_groups.recomputed_by_layer(graph, half).items():
+        for layer, members in again.items():
             id = RECOMPUTED + layer
             choice = choices.get(id, AS_ALL)
             order = outcome.ordered.get(id, STOCK)
@@ -116,7 +118,7 @@ class Order(Lever):
             if way == LEAST_PEAK:
                 why_not = f"{BACKWARDS} is {LEAST_PEAK}, which determines the position of these statements"
                 illegal = dict.fromkeys((STOCK, JUST_IN_TIME), why_not)
-            elif order == STOCK and are_already_late(half, set(members)):
+            elif order == STOCK and are_already_late(first, members):
                 illegal = {JUST_IN_TIME: "each of these statements is already right before its first reader"}
             illegal.pop(choice, None)
             found.append(dataclasses.replace(_site(id, choices, order), illegal=illegal))
@@ -200,7 +202,8 @@ def _moves(
     graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
 ) -> Iterator[tuple[str, _Move, Sequence[int]]]:
     way = _order_of_side(choices, side)
-    groups = {RECOMPUTED + layer: members for layer, members in order_groups.recomputed_by_layer(graph, half).items()}
+    again = order_groups.recomputed_by_layer(graph, half.rows)
+    groups = {RECOMPUTED + layer: members for layer, members in again.items()}
     if way == LEAST_PEAK:
         outcomes.update(dict.fromkeys(groups, LEAST_PEAK))
     elif side == BACKWARD:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ from workbench.analysis.order.min_peak_order import (
     HalfStep,
     _beam_search,
     are_already_late,
+    first_successors,
     half_step_of,
     just_in_time,
     least_peak,
@@ -25,7 +27,7 @@ from workbench.analysis.order.min_peak_order import (
     reorder_sides,
     unchanged_order,
 )
-from workbench.core.graph import BACKWARD, FORWARD, Graph, StatementFlag, ValueFlag
+from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
 
 IN_OUT = {"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT}
 
@@ -166,13 +168,28 @@ def test_a_group_moves_as_late_or_early_as_its_dependencies_allow(seed: int) -> 
 def test_a_group_is_already_late_if_moving_it_late_changes_nothing() -> None:
     draw, found = random.Random(0), set()
     for seed in range(40):
-        held = order_constraints(drawn(seed, 9), FORWARD)
+        made = drawn(seed, 9)
+        held, first = order_constraints(made, FORWARD), first_successors(made, FORWARD)
         stock = unchanged_order(held)
         groups = [{one for one in stock if draw.random() < share} for share in (0.2, 0.5, 0.8) for _ in range(4)]
         for members in (*groups, *({one} for one in stock), set()):
-            assert are_already_late(held, members) == (order_late(held, stock, members) == stock)
-            found.add(are_already_late(held, members))
+            assert are_already_late(first, members) == (order_late(held, stock, members) == stock)
+            found.add(are_already_late(first, members))
     assert found == {True, False}
+
+
+@pytest.mark.parametrize("side", [FORWARD, BACKWARD])
+def test_the_first_successor_is_that_of_the_order_constraints(side: int) -> None:
+    for seed in range(60):
+        made, draw = drawn(seed, 12), np.random.default_rng(seed)
+        kinds = draw.choice([Kind.OP, Kind.FUSION, Kind.COLLECTIVE], len(made.statements), p=(0.6, 0.3, 0.1))
+        inplace = made.statements.flags if seed % 2 else 0
+        flags = inplace | draw.choice([0, int(StatementFlag.RANDOM)], len(made.statements), p=(0.7, 0.3))
+        statements = dataclasses.replace(made.statements, kind=kinds.astype(np.int8), flags=flags.astype(np.int32))
+        changed = dataclasses.replace(made, statements=statements)
+        held = order_constraints(changed, side)
+        expected = [min(after, default=len(held.rows)) for after in held.successors]
+        assert first_successors(changed, side).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -157,13 +157,43 @@ class Ordered:
 
 def order_constraints(graph: Graph, side: int) -> StatementReads:
     """Return the order constraints of one side of an execution graph."""
-    statements = graph.statements
-    top = top_rows(graph)
-    rows = top[statements.side[top] == side]
+    statements, rows = graph.statements, rows_of_side(graph, side)
     clones = (statements.flags[rows] & StatementFlag.CLONE) != 0
     return StatementReads(
         rows=rows, before=_predecessor_bits(graph, rows, graph.values.storage.tolist()), clones=tuple(clones.tolist())
     )
+
+
+def rows_of_side(graph: Graph, side: int) -> NDArray[np.intp]:
+    """Return the rows of the statements of one side, without members of fusions."""
+    top = top_rows(graph)
+    found: NDArray[np.intp] = top[graph.statements.side[top] == side]
+    return found
+
+
+def first_successors(graph: Graph, side: int) -> NDArray[np.intp]:
+    """Return, for each statement of a side, the first statement that must come after it.
+
+    A statement is identified by its position. The result is the number of statements if no statement must come after.
+    """
+    statements, rows = graph.statements, rows_of_side(graph, side)
+    flags, count = statements.flags[rows], len(rows)
+    if (flags & _INPLACE).any():
+        return np.asarray([min(after, default=count) for after in order_constraints(graph, side).successors], np.intp)
+    maker, made = statements.outputs.pairs(rows)
+    reader, read = statements.inputs.pairs(rows)
+    maker_of = np.full(len(graph.values), count)
+    np.minimum.at(maker_of, made, maker)
+    later = maker_of[read] < reader
+    # A barrier is the next statement that must come after each statement in front of it; see `_predecessor_bits`.
+    makes = np.bincount(maker, minlength=count) > 0
+    barriers = np.flatnonzero(~(makes & np.isin(statements.kind[rows], tuple(_MOVABLE))))
+    first = np.append(barriers, count)[np.searchsorted(barriers, np.arange(count), side="right")]
+    first[barriers] = barriers + 1
+    np.minimum.at(first, maker_of[read[later]], reader[later])
+    drawn = np.flatnonzero(flags & _RANDOM)
+    first[drawn[:-1]] = np.minimum(first[drawn[:-1]], drawn[1:])
+    return first
 
 
 def half_step_of(graph: Graph, side: int) -> HalfStep:
@@ -289,15 +319,23 @@ def order_late(half: StatementReads, order: Sequence[int], members: Collection[i
     return _pull_members(order[::-1], [len(after) for after in half.successors], half.predecessors, members)[::-1]
 
 
-def are_already_late(half: StatementReads, members: Collection[int]) -> bool:
-    """Return whether `order_late` would leave the current order unchanged."""
-    ordered = sorted(members)
-    # The order changes if a statement outside of `members` is between a member and the first statement that needs it.
-    for at, member in enumerate(ordered):
-        after = half.successors[member]
-        if after and bisect_left(ordered, min(after)) - at < min(after) - member:
-            return False
-    return order_late(half, unchanged_order(half), members) == unchanged_order(half)
+def are_already_late(first: Sequence[int] | NDArray[np.intp], members: Collection[int]) -> bool:
+    """Return whether `order_late` would leave the current order unchanged. `first` is from `first_successors`."""
+    before: defaultdict[int, list[int]] = defaultdict(list)
+    for member in sorted(members):
+        before[int(first[member])].append(member)
+    before.pop(len(first), None)
+    # Go through the same steps as `_pull_members`, but only from statements that a member comes right before.
+    seen: set[int] = set()
+    for reader in sorted(before, reverse=True):
+        now, stack = reader, [] if reader in seen else [*before[reader]]
+        while stack:
+            if stack[-1] != now - 1:
+                return False
+            now = stack.pop()
+            seen.add(now)
+            stack += before.get(now, ())
+    return True
 
 
 def order_early(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:

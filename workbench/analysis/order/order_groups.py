@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from workbench.analysis.order.min_peak_order import HalfStep, StatementReads
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.order.min_peak_order import HalfStep
 from workbench.core.graph import Graph, StatementFlag, ValueFlag, layer_of
 
 _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
-def recomputed_by_layer(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
-    """Map each layer to the statements of the backward that recompute statements of the layer.
+def recomputed_by_layer(graph: Graph, rows: NDArray[np.intp]) -> dict[str, list[int]]:
+    """Map each layer to the statements among `rows` that recompute statements of the layer.
 
     Statements outside of layers are listed under their module, or under ``program`` if they have no module.
     """
     found: defaultdict[str, list[int]] = defaultdict(list)
-    for place, clone in enumerate(half.clones):
-        if clone:
-            origin = int(graph.statements.origin[half.rows[place]])
-            scope = graph.origins[origin].scope if origin >= 0 else ""
-            found[layer_of(scope) or scope or "program"].append(place)
+    clones = np.flatnonzero(graph.statements.flags[rows] & StatementFlag.CLONE)
+    for place, origin in zip(clones.tolist(), graph.statements.origin[rows[clones]].tolist(), strict=True):
+        scope = graph.origins[origin].scope if origin >= 0 else ""
+        found[layer_of(scope) or scope or "program"].append(place)
     return dict(found)
 
 
