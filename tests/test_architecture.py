@@ -68,6 +68,7 @@ ORDER = [
     "lessons",
     "server",
     "cli",
+    "__main__",
 ]
 """Packages and single modules, sorted from the lowest. docs/architecture.md describes the packages."""
 
