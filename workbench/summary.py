@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.compiler.planner.plan import Plan
+    from workbench.bench.report.open_saved_plan import SavedPlan
     from workbench.runs.log.events import PartTimes
     from workbench.runs.process.follow_run import Run
 
@@ -28,6 +29,8 @@ PHASES = {
 ESTIMATED = "≈\u00a0"
 """Sign before an estimated figure. No line break separates it from the figure."""
 NO_BACKWARD = "no input or parameter requires a gradient, so there is no backward"
+AT_LEAST = "at least "
+"""Words before a predicted peak that is a lower bound, because a CPU kernel of the plan could not be measured."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -51,6 +54,11 @@ def human_bytes(size: float, *, signed: bool = False) -> str:
 
 
 def human_shape(shape: Sequence[int]) -> str:
+def peak_text(plan: Plan | SavedPlan) -> str:
+    """Format the predicted peak memory of a plan, and say whether it is a lower bound."""
+    return f"{AT_LEAST * plan.peak_at_least}{human_bytes(plan.peak_bytes)}"
+
+
     """Format a shape, such as ``2×128×256``. A shape without dimensions is ``scalar``."""
     return "×".join(map(str, shape)) if shape else "scalar"
 
@@ -160,7 +168,7 @@ def _saved_text(plan: Plan, stock: Plan) -> str:
 
 
 def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) -> list[tuple[str, str]]:
-    bound = "at least " if plan.peak_at_least else ""
+    bound = AT_LEAST * plan.peak_at_least
     rows = [
         ("statements", f"{plan.statements}"),
         ("peak memory", f"{bound}{with_stock_difference(plan.peak_bytes, stock.peak_bytes)}, predicted"),

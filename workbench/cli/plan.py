@@ -168,7 +168,7 @@ def _correction_text(correction: dict[str, Any]) -> str:
 
 
 def _parts_table(document: dict[str, Any]) -> Table:
-    from workbench.summary import human_bytes, proof_text
+    from workbench.summary import AT_LEAST, human_bytes, proof_text
 
     table = new_table("part", "lines", "statements", "this part's peak", "saved for backward", "proof", "runs")
     for part in document["parts"]:
@@ -176,7 +176,8 @@ def _parts_table(document: dict[str, Any]) -> Table:
         if not part["opaque"]:
             saved = f"{human_bytes(part['saved_bytes'])} in {part['saved_tensors']} tensors"
             proof = proof_text(part["proven"], part["rules"], part["fault"])
-            figures = (str(part["statements"]), human_bytes(part["peak_bytes"]), saved, proof)
+            peak = f"{AT_LEAST * part['peak_is_lower_bound']}{human_bytes(part['peak_bytes'])}"
+            figures = (str(part["statements"]), peak, saved, proof)
         add_row(table, part["name"], part["source"].rpartition("/")[2], *figures, str(part["calls"]))
     return table
 
@@ -186,14 +187,14 @@ def _levers(document: dict[str, Any]) -> list[str]:
 
 
 def _plan_table(document: dict[str, Any]) -> Table:
-    from workbench.summary import human_bytes, proof_text
+    from workbench.summary import AT_LEAST, human_bytes, proof_text
 
     fusions = document["fusions"]
     rows = {
         "program": document["program"],
         "device, executor": f"{document['device']}, {document['executor']}",
         "statements": str(document["statements"]),
-        "peak memory": human_bytes(document["peak_bytes"]),
+        "peak memory": f"{AT_LEAST * document['peak_is_lower_bound']}{human_bytes(document['peak_bytes'])}",
         **_reserved_rows(document),
         "saved for backward": f"{human_bytes(document['saved_bytes'])} in {document['saved_tensors']} tensors",
         "fusions": f"{fusions['count']}, {fusions['unique']} unique, the largest of {fusions['largest']} operations",

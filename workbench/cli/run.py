@@ -187,15 +187,17 @@ def _write_records(run: Run, trace: Path | None, memory_snapshot: Path | None) -
 
 
 def _run_table(document: dict[str, Any]) -> Table:
-    from workbench.summary import coverage_words, human_bytes
+    from workbench.summary import AT_LEAST, coverage_words, human_bytes
 
     memory, accuracy = document["memory"] or {}, document["accuracy"]
     predicted, measured = memory.get("predicted_peak_bytes"), memory.get("measured_peak_bytes")
+    at_least = memory.get("peak_bound_bytes")
+    bound = f"{AT_LEAST}{human_bytes(at_least)}" if at_least is not None else ""
     rows = {
         "coverage": coverage_words(document.get("coverage")),
         "compile time": seconds_text(document["compile_s"]),
         "step time": ", ".join(filter(None, (seconds_text(document["step_s"]), document.get("beside_load", "")))),
-        "peak memory, predicted": human_bytes(predicted) if predicted is not None else "",
+        "peak memory, predicted": human_bytes(predicted) if predicted is not None else bound,
         "peak memory, measured": human_bytes(measured) if measured is not None else "",
         "run": str(document["run_dir"]),
     }

@@ -422,6 +422,11 @@ class Graph:
         return Ragged(offsets.astype(np.int32), (pairs % max(len(inputs), 1)).astype(np.int32))
 
     @property
+    def has_unmeasured_kernels(self) -> bool:
+        """Whether memory computed from the graph is a lower bound, because a CPU kernel could not be measured."""
+        return bool((self.statements.flags & StatementFlag.UNMEASURED).any())
+
+    @property
     def has_backward(self) -> bool:
         """Whether a statement is in the backward."""
         return self.first_backward < len(self.statements)

@@ -11,6 +11,7 @@ from torch import nn
 
 import workbench
 from tests.trial_counts import beyond
+from workbench.analysis.memory.multi_graph_memory import memory_inside
 from workbench.compiler.memory import kernel_workspace, views_and_writes
 from workbench.compiler.memory.kernel_workspace import peak_inside_bytes
 from workbench.runs.measure import accuracy, memory_meter
@@ -204,6 +205,7 @@ def test_if_a_kernel_cannot_be_measured_the_peak_is_a_lower_bound(
         plan = workbench.open(Downscaled(), torch.randn(2, 3, size, size), executor="torch").plan
     assert plan.peak_at_least
     assert "at least " in str(plan)
+    assert memory_inside(plan.graph, plan.timeline, ()).at_least
     whole = workbench.open(Downscaled(), torch.randn(2, 3, size + 1, size + 1), executor="torch").plan
     assert not whole.peak_at_least
     assert "at least " not in str(whole)

@@ -116,7 +116,8 @@ class StepMemory:
         The part that runs at each event, as ``part2`` or ``part2 backward``; empty between parts.
     peak_bytes, baseline_bytes : int
     at_least : bool
-        Whether the figures are lower bounds: a part is opaque, or `RecordedStep.runs_between` is true.
+        Whether the figures are lower bounds: a part is opaque, `RecordedStep.runs_between` is true, or a CPU kernel of
+        a part could not be measured.
     """
 
     live_bytes: NDArray[np.int64]
@@ -157,6 +158,8 @@ class PartMemory:
         Maps each shared storage that the forward saves, or that is a cotangent, to the last statement of the backward
         that uses the storage.
     bytes : (storages,) int64
+    at_least : bool
+        Whether the figures are lower bounds, because a CPU kernel of the part could not be measured.
     """
 
     first_backward: int
@@ -171,6 +174,7 @@ class PartMemory:
     made: Mapping[int, int]
     dropped: Mapping[int, int]
     bytes: NDArray[np.int64]
+    at_least: bool = False
 
 
 def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemory:
@@ -224,6 +228,7 @@ def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Part
         made,
         _last_backward_reads(graph, seen),
         graph.storages.bytes,
+        graph.has_unmeasured_kernels,
     )
 
 
@@ -258,7 +263,8 @@ def join_step_memory(recorded: RecordedStep, part_memories: Mapping[str, PartMem
     live = np.asarray(state.most, np.int64)
     baseline = sum(made.bytes for made in recorded.baseline)
     peak = max(int(live.max(initial=0)), baseline)
-    return StepMemory(live, tuple(state.where), peak, baseline, bool(recorded.opaque) or recorded.runs_between)
+    unknown = bool(recorded.opaque) or recorded.runs_between or any(part.at_least for part in part_memories.values())
+    return StepMemory(live, tuple(state.where), peak, baseline, unknown)
 
 
 class _LiveStorages:

@@ -12,7 +12,7 @@ from workbench.analysis.fit.lp_bound import Bound
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE
 from workbench.bench.fit.cut_search import BY_CUTS, describe_cuts
 from workbench.bench.session.fit_request import STORAGES
-from workbench.summary import human_bytes, human_seconds
+from workbench.summary import AT_LEAST, human_bytes, human_seconds
 
 _STEPS = ("looser", "tighter")
 _OWN = ("why", "bound", *_STEPS)
@@ -167,6 +167,8 @@ class Fit:
         Whether `limit_bytes` limits the predicted reserved memory, instead of the peak memory.
     before_reserved_bytes, reserved_bytes : int, optional
         Memory that PyTorch's allocator is predicted to reserve, before and after the fit; None on a CPU.
+    peak_is_lower_bound : bool
+        Whether the peaks before and after the fit are lower bounds, because a CPU kernel could not be measured.
     """
 
     limit_bytes: int
@@ -193,6 +195,7 @@ class Fit:
     limits_reserved: bool = False
     reserved_bytes: int | None = None
     before_reserved_bytes: int | None = None
+    peak_is_lower_bound: bool = False
 
     @property
     def gap(self) -> float:
@@ -230,9 +233,10 @@ class Fit:
             before, now = human_bytes(self.before_reserved_bytes), human_bytes(self.reserved_bytes)
             limit = f" ({stated})" if self.limits_reserved else ""
             reserved = [f"Reserved by the allocator {before} → {now}{limit}, simulated"]
+        bound = AT_LEAST * self.peak_is_lower_bound
         if not self.choices:
             limit = "" if self.limits_reserved else f", {stated}"
-            return [f"Nothing to change: peak {human_bytes(self.peak_bytes)}{limit}", *reserved]
+            return [f"Nothing to change: peak {bound}{human_bytes(self.peak_bytes)}{limit}", *reserved]
         limit = "" if self.limits_reserved else f" ({stated})"
         counts = {o: sum(c.option == o for c in self.why) for o in (RECOMPUTE, OFFLOAD, SAVE)}
         made = ", ".join(f"{count} to {option}" for option, count in counts.items() if count) or "all saved"
@@ -240,7 +244,7 @@ class Fit:
         place = self.binding.partition("  ")[0]
         at = f"; the peak is at {place}" if place else ""
         lines = [
-            f"Peak {human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)}{limit}, saved "
+            f"Peak {bound}{human_bytes(self.before_peak_bytes)} → {bound}{human_bytes(self.peak_bytes)}{limit}, saved "
             f"{human_bytes(self.saved_bytes)}{at}",
             *reserved,
             f"{made}: +{human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} ({self.machine}'s "

@@ -426,6 +426,7 @@ class Fitter:
             peak_bytes=plan.peak_bytes,
             saved_bytes=plan.saved_bytes,
             before_peak_bytes=self.before.peak_bytes,
+            peak_is_lower_bound=self.before.peak_at_least or plan.peak_at_least,
             limits_reserved=self._reserved,
             reserved_bytes=plan.reserved.reserved_bytes if plan.reserved is not None else None,
             before_reserved_bytes=self.before.reserved.reserved_bytes if self.before.reserved is not None else None,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BEGIN = b"<!doctype html><!-- thunder-workbench comparison -->"
 """First bytes of every page that a comparison wrote."""
 
+_LOWER_BOUND = "the predicted peak is a lower bound"
 PREDICTED = ("peak_bytes", "saved_bytes", "saved_tensors", "statements")
 """Figures that every plan has."""
 
@@ -310,6 +311,8 @@ def column_of_run(name: str, run: Run) -> ColumnState:
     memory, chosen = run.memory, run_store.choices_of(run)
     notes = [*([run.error] if run.error else []), *run.warnings]
     notes += ["by plain torch.compile"] if run.request.torch is not None else []
+    if (bound := memory["peak_bound_bytes"]) is not None:
+        notes.append(f"{_LOWER_BOUND}: {human_bytes(bound)}")
     notes += ["its choices cannot be read"] if chosen is None and run.request.torch is None else []
     column = Column(
         name=name,
@@ -334,7 +337,7 @@ def column_of_plan(name: str, program: str, plan: Plan, run: Run | None = None) 
         measured={},
         sites={site.id: site.choice for site in plan.sites},
         statements=statements_of(plan.graph, plan.timeline),
-        notes=(*plan.warnings, *map(str, plan.corrections)),
+        notes=(*plan.warnings, *map(str, plan.corrections), *([_LOWER_BOUND] if plan.peak_at_least else [])),
     )
     if run is None:
         return ColumnState(column, plan.sites)

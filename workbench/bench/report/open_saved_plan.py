@@ -25,7 +25,7 @@ from workbench.core.config import Config
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind
 from workbench.core.lever import Site, check_choices, check_texts
 from workbench.errors import ChoiceError, ConfigError, one_line, short_repr
-from workbench.summary import human_bytes
+from workbench.summary import human_bytes, peak_text
 from workbench.util import paths
 
 MOST_BYTES = 1 << 30
@@ -208,6 +208,11 @@ class SavedPlan:
         return self.estimate.peak_bytes
 
     @property
+    def peak_at_least(self) -> bool:
+        """Whether `peak_bytes` is a lower bound, because a CPU kernel of the plan could not be measured."""
+        return self.graph.has_unmeasured_kernels
+
+    @property
     def saved_bytes(self) -> int:
         """Predicted bytes held for the backward."""
         return self.estimate.saved_bytes
@@ -323,7 +328,7 @@ class SavedPlan:
         about = "not predicted here"
         if not self.unpredicted:
             found = self.estimate
-            about = f"peak {human_bytes(found.peak_bytes)}, saved for backward {human_bytes(found.saved_bytes)}"
+            about = f"peak {peak_text(self)}, saved for backward {human_bytes(found.saved_bytes)}"
             about += ", predicted" if found.exact else ", estimated: the owner's plan may differ slightly"
         lines = [
             f"saved plan of {self.document['program']}, {self.document['executor']} on {self.document['device']}",

@@ -22,7 +22,15 @@ from workbench.bench.session.workbench import Workbench
 from workbench.core.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
 from workbench.core.lever import Effect, Site, check_ids, check_texts
 from workbench.errors import Advice, ChoiceError, PlanError, short_repr, suggest_names
-from workbench.summary import chosen_text, coverage_words, human_bytes, place_text, run_line, with_stock_difference
+from workbench.summary import (
+    AT_LEAST,
+    chosen_text,
+    coverage_words,
+    human_bytes,
+    place_text,
+    run_line,
+    with_stock_difference,
+)
 
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan, TorchChoices
@@ -73,6 +81,7 @@ class Part(Workbench):
         """The predicted figures of the part and the number of its sites, in words."""
         plan, stock = self.plan, self.stock_plan
         count = sum(not site.id.startswith(f"{site.lever}.") for site in plan.sites)
+        bound = AT_LEAST * plan.peak_at_least
         return (
             f"{plan.statements} statements, {count} site{'s' * (count != 1)}, "
             f"this part's peak {with_stock_difference(plan.peak_bytes, stock.peak_bytes)}, "
@@ -220,7 +229,7 @@ class PartsBench(Workbench):
             rows.extend((("", f"cut at {part.cut}"),) if part.cut and not part.refusal else ())
         if (memory := self.memory) is not None:
             place = f"in {memory.peak_part}" if memory.peak_part else "between parts"
-            bound = "at least " if memory.at_least else ""
+            bound = AT_LEAST * memory.at_least
             rows.append(("peak", f"{bound}{human_bytes(memory.peak_bytes)} {place}, predicted for all parts"))
         rows.append(("choices", chosen_text([f"{id}: {option}" for id, option in self.choices.items()])))
         if self.runs:
@@ -483,7 +492,7 @@ class PartsBench(Workbench):
 
         The peak memory is a lower bound (`StepMemory.at_least` is True) if a part is opaque, because the memory that
         the part's kernels use internally is not known. The peak memory is also a lower bound if the program reads
-        values of tensors between its parts.
+        values of tensors between its parts, or if a CPU kernel of a part could not be measured.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):

@@ -34,11 +34,15 @@ def prepare(
     from workbench.runs.process import request, run_store
 
     plan, config = None if bench.parts else bench.plan, bench.config
-    # The predicted peak memory of a program in parts can be a lower bound. Pass a bound only as `peak_bound_bytes`,
-    # because the run compares its measured peak memory with `predicted_peak_bytes`.
+    # Pass a lower bound only as `peak_bound_bytes`, because the run compares its measured peak memory with
+    # `predicted_peak_bytes`.
     memory: StepMemory | None = getattr(bench, "memory", None)
-    bound_bytes = memory.peak_bytes if memory is not None else None
-    peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
+    peak_bytes: int | None = None
+    is_bound = False
+    if plan is not None:
+        peak_bytes, is_bound = plan.peak_bytes, plan.peak_at_least
+    elif memory is not None:
+        peak_bytes, is_bound = memory.peak_bytes, memory.at_least
     options = request.RunOptions() if options is None else options
     variants = variants_of(bench, against or {})
     request.check_options(options, bench.program.device, variants, ranks=bench.ranks)
@@ -47,8 +51,8 @@ def prepare(
         bench.program,
         config_text=config.text(bench.notes()),
         name=name or unused_name(bench.name_of(bench.choices), _names(bench)),
-        predicted_peak_bytes=peak_bytes if plan is None else plan.peak_bytes,
-        peak_bound_bytes=bound_bytes,
+        predicted_peak_bytes=None if is_bound else peak_bytes,
+        peak_bound_bytes=peak_bytes if is_bound else None,
         predicted_alive=() if plan is None else plan.alive_at_peak(),
         variants=variants,
         options=options,

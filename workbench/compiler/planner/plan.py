@@ -25,7 +25,7 @@ from workbench.compiler.pipeline.pass_log import TracePass, passes_of, traces_te
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.trace.corrections import Correction
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.core.graph import Graph, StatementFlag
+from workbench.core.graph import Graph
 from workbench.core.lever import Site
 from workbench.util.planning_lock import PLANNING, planned_property
 
@@ -153,7 +153,7 @@ class Plan:
     @property
     def peak_at_least(self) -> bool:
         """Whether `peak_bytes` is a lower bound, because a CPU kernel of the plan could not be measured."""
-        return bool((self.graph.statements.flags & StatementFlag.UNMEASURED.value).any())
+        return self.graph.has_unmeasured_kernels
 
     @property
     def baseline_bytes(self) -> int:
@@ -311,6 +311,7 @@ class Plan:
             "capture_reason": self.capture_reason,
             "statements": self.statements,
             "peak_bytes": self.peak_bytes,
+            "peak_is_lower_bound": self.peak_at_least,
             **({"reserved": dataclasses.asdict(self.reserved)} if self.reserved is not None else {}),
             "saved_bytes": self.saved_bytes,
             "saved_tensors": self.saved_tensors,

@@ -255,20 +255,26 @@ class Record:
         times = self.part_times
         if times is None:
             return None
-        bound, measured = self.request.peak_bound_bytes, self.memory["measured_peak_bytes"]
-        peak = min(bound / measured, 1.0) if bound is not None and measured else None
+        exact, bound, measured = (
+            self.memory[name] for name in ("predicted_peak_bytes", "peak_bound_bytes", "measured_peak_bytes")
+        )
+        predicted = exact if exact is not None else bound
+        peak = min(predicted / measured, 1.0) if predicted is not None and measured else None
         return {"step": times.planned_share, "peak": peak}
 
     @property
     def memory(self) -> dict[str, int | None]:
         """``predicted_peak_bytes``, ``measured_peak_bytes`` and ``baseline_bytes``; None if unknown.
 
+        If the plan predicts only a lower bound of the peak, ``predicted_peak_bytes`` is None and ``peak_bound_bytes``
+        is the bound.
         On CUDA also ``reserved_bytes`` and ``fragmented_bytes``: see `workbench.runs.log.events.PeakMeasured`.
         """
         peak = self._last_of(events.PeakMeasured)
         names = ("measured_peak_bytes", "baseline_bytes", "reserved_bytes", "fragmented_bytes")
         return {
             "predicted_peak_bytes": self.request.predicted_peak_bytes,
+            "peak_bound_bytes": self.request.peak_bound_bytes,
             **{name: getattr(peak, name) if peak is not None else None for name in names},
         }
 

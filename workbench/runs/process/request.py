@@ -152,8 +152,8 @@ class RunRequest:
     predicted_peak_bytes : int, optional
         The plan's predicted peak memory, for comparison with the measured peak memory.
     peak_bound_bytes : int, optional
-        Predicted peak memory of a program in parts. It may be a lower bound; see `StepMemory.at_least` in
-        `workbench.analysis.memory.multi_graph_memory`.
+        Lower bound of the peak memory, if the plan predicts only a bound; then `predicted_peak_bytes` is None. See
+        `StepMemory.at_least` in `workbench.analysis.memory.multi_graph_memory`.
     predicted_alive : list of dict
         Values that are alive at the plan's predicted peak memory, largest first, at most `ALIVE_LISTED`: ``bytes``,
         ``value``, the ``statement`` that makes it (-1 for an argument), and that statement's ``name`` and ``source``.

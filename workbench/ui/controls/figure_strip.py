@@ -9,7 +9,7 @@ from workbench.analysis.cost.machines import H100
 from workbench.core.executor import executor_named
 from workbench.runs.measure.measured_rates import THIS_CPU
 from workbench.runs.sweep.compare import step_times
-from workbench.summary import ESTIMATED, NO_BACKWARD, human_bytes, human_seconds, human_share, proof_text
+from workbench.summary import AT_LEAST, ESTIMATED, NO_BACKWARD, human_bytes, human_seconds, human_share, proof_text
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -120,13 +120,15 @@ def figures(
             return previous.run, "earlier run" if previous.same_choices else _EARLIER
         return run, "measured" if same_choices else _EARLIER
 
-    peak = [_predicted_bytes(plan.peak_bytes, start.peak_bytes, name)]
+    peak = [_predicted_peak(plan, start, name)]
     by_run, measured = supplier_of(lambda run: run.memory["measured_peak_bytes"] is not None)
     if by_run is not None and (found := by_run.memory["measured_peak_bytes"]) is not None:
-        predicted = by_run.memory["predicted_peak_bytes"]
+        predicted, bound = by_run.memory["predicted_peak_bytes"], by_run.memory["peak_bound_bytes"]
         tip = (
             f"predicted for this run: {human_bytes(predicted)}, {human_share(found / predicted - 1)}"
             if predicted
+            else f"predicted for this run: {AT_LEAST}{human_bytes(bound)}"
+            if bound
             else ""
         )
         peak.append({**_measured(human_bytes(found), measured, tip), "beside": True})
@@ -358,6 +360,16 @@ def _overlap(overlap: Overlap, base_overlap: Overlap | None, baseline_name: str)
 
 def _predicted_bytes(nbytes: int, base_bytes: int, baseline_name: str) -> dict[str, Any]:
     return _value(human_bytes(nbytes), "predicted", nbytes - base_bytes, human_bytes, baseline_name)
+
+
+def _predicted_peak(plan: Plan, start: Plan, baseline_name: str) -> dict[str, Any]:
+    value = _predicted_bytes(plan.peak_bytes, start.peak_bytes, baseline_name)
+    if plan.peak_at_least:
+        value |= {"text": f"≥ {value['text']}", "tip": _LOWER_BOUND}
+    return value
+
+
+_LOWER_BOUND = "a lower bound, because the memory that a CPU kernel allocates could not be measured"
 
 
 def _value(text: str, kind: str, change: float | None, write: Any, baseline_name: str) -> dict[str, Any]:

@@ -15,7 +15,15 @@ from workbench.bench.report import torch_file
 from workbench.core.config import is_config, load
 from workbench.core.graph import ValueFlag
 from workbench.errors import ChoiceError, ConfigError, one_line
-from workbench.summary import count_name, human_bytes, human_change, human_seconds, human_shape, text_summary
+from workbench.summary import (
+    count_name,
+    human_bytes,
+    human_change,
+    human_seconds,
+    human_shape,
+    peak_text,
+    text_summary,
+)
 from workbench.ui.graph.counterparts import counterpart_key
 from workbench.ui.graph.node_names import short_label
 from workbench.version import __version__
@@ -161,7 +169,7 @@ def other_choices_in(path: str, program: Program, fingerprint: str) -> str:
 def title_of_picture(bench: Workbench) -> str:
     """Return the title of a saved picture: the program, its figures, and the number of choices."""
     plan, count = bench.plan, len(bench.choices)
-    figures = f"peak {human_bytes(plan.peak_bytes)}, saved {human_bytes(plan.saved_bytes)}, predicted"
+    figures = f"peak {peak_text(plan)}, saved {human_bytes(plan.saved_bytes)}, predicted"
     chosen = f"{count} choice{'s' * (count != 1)}" if count else "no choices"
     return f"{text_summary(bench).splitlines()[0]}: {figures}; {chosen}"
 

@@ -218,6 +218,7 @@ def run_row(run: Run) -> dict[str, Any]:
     choices = run_store.choices_of(run)
     memory, accuracy = run.memory, run.accuracy
     predicted, measured = memory["predicted_peak_bytes"], memory["measured_peak_bytes"]
+    bound = memory["peak_bound_bytes"]
     chosen, listed = "", []
     if choices is not None:
         chosen, listed = name_of_choices(choices), [f"{id}: {option}" for id, option in sorted(choices.items())]
@@ -234,7 +235,7 @@ def run_row(run: Run) -> dict[str, Any]:
         "created": time.strftime("%d %b %H:%M:%S", time.localtime(run.request.created_s)),
         "choices": listed,
         "unread": choices is None and run.request.torch is None,
-        "predicted": human_bytes(predicted) if predicted else "",
+        "predicted": human_bytes(predicted) if predicted else f"≥ {human_bytes(bound)}" if bound else "",
         "measured": human_bytes(measured) if measured else "",
         "off": off,
         "compile": human_seconds(run.compile_s) if run.compile_s is not None else "",

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from workbench.analysis.memory.bytes_by_kind import KINDS, bytes_by_kind
 from workbench.core.graph import BACKWARD
-from workbench.summary import human_bytes
+from workbench.summary import human_bytes, peak_text
 from workbench.ui.widgets.downsample import SampledCurve, points_in_sight
 from workbench.ui.widgets.panel import Panel, esm
 from workbench.ui.widgets.plotting import (
@@ -168,7 +168,7 @@ class MemoryTab(Panel):
                 "x": [at_peak],
                 "y": [plan.peak_bytes],
                 "top": [top],
-                "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"],
+                "label": [f"{peak_text(plan)} predicted peak"],
             },
         }
         settings: dict[str, dict[str, Any]] = {
@@ -203,7 +203,7 @@ class MemoryTab(Panel):
         most = max(int(curve.max(initial=0)), int(inside.max(initial=0)))
         measured = f"; {name}: {human_bytes(most)} at most" if most else ""
         says = (
-            f"Memory along the statements: predicted peak {human_bytes(plan.peak_bytes)}{where}{measured}. "
+            f"Memory along the statements: predicted peak {peak_text(plan)}{where}{measured}. "
             "Arrow keys go from statement to statement."
         )
         self.content = {"sources": sources, "set": settings, "low": low, "sampled": sampled, "says": says}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.memory.liveness import alive_storages, describe_storages
-from workbench.summary import human_bytes
+from workbench.summary import human_bytes, peak_text
 from workbench.ui.graph.node_names import short_name
 from workbench.ui.widgets.panel import Panel, esm
 
@@ -76,7 +76,7 @@ def predicted_content(
     kept = f", of {human_bytes(reserved.reserved_bytes)} that the allocator reserves" if reserved is not None else ""
     more = f"; the largest {_MOST} are listed" if len(alive) > _MOST else ""
     return {
-        "head": f"{len(alive)} storages, {human_bytes(plan.peak_bytes)} in all{kept}, predicted{more}",
+        "head": f"{len(alive)} storages, {peak_text(plan)} in all{kept}, predicted{more}",
         "peak": place,
         "rows": rows,
     }
