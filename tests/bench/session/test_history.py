@@ -115,3 +115,6 @@ def test_a_fit_may_change_an_option_that_the_user_released(bench: Workbench) -> 
     bench.choose({id: "recompute"})
     bench.release([id])
     assert (bench.choices[id], bench.pinned) == ("recompute", {})
+    bench.undo()
+    bench.choose({id: "recompute"}, by_hand=False)
+    assert (bench.choices[id], bench.by_hand) == ("recompute", frozenset())

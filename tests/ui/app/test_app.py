@@ -400,7 +400,7 @@ def test_an_undo_while_the_choices_of_a_fit_are_planned_undoes_these(unplanned, 
     before, slow = bench.choices, Slow(bench, monkeypatch)
     fitting = threading.Thread(target=lambda: bench.choose_found({second.id: "recompute"}, "a fit"))
     fitting.start()
-    until(lambda: bench._planner.is_asked)
+    until(lambda: bench.is_choosing)
     app.choosing.go(back=True)
     slow.let.set()
     fitting.join()

@@ -425,7 +425,7 @@ class PartsBench(Workbench):
         part, own = self._part_with(id)
         return dataclasses.replace(part.site(own), id=id)
 
-    def choose(self, choices: Mapping[str, str]) -> PlanDiff:
+    def choose(self, choices: Mapping[str, str], *, by_hand: bool = True) -> PlanDiff:
         """Make all choices in the parts to which they belong, or none if one is refused; see `Workbench.choose`.
 
         Returns
@@ -437,9 +437,9 @@ class PartsBench(Workbench):
         by_part = self._choices_by_part(choices)
         before = self.largest_peak_bytes
         if len(by_part) == 1:
-            diffs = [(part, part.choose(own)) for part, own in by_part.items()]
+            diffs = [(part, part.choose(own, by_hand=by_hand)) for part, own in by_part.items()]
         else:
-            diffs = self._choose_in_parts(by_part)
+            diffs = self._choose_in_parts(by_part, by_hand)
         return PlanDiff(
             peak_bytes=self.largest_peak_bytes - before,
             saved_bytes=sum(diff.saved_bytes for _, diff in diffs),
@@ -465,9 +465,9 @@ class PartsBench(Workbench):
         for part, released in by_part.items():
             part.release(released)
 
-    def _choose_in_parts(self, by_part: Mapping[Part, Mapping[str, str]]) -> list[tuple[Part, PlanDiff]]:
+    def _choose_in_parts(self, by_part: Mapping[Part, Mapping[str, str]], by_hand: bool) -> list[tuple[Part, PlanDiff]]:
         """Make choices in several parts as one change. If a part refuses its choices, no history changes."""
-        requests = {part: [ChoiceRequest(own)] for part, own in by_part.items()}
+        requests = {part: [ChoiceRequest(own, not by_hand)] for part, own in by_part.items()}
         while True:
             changes = {part: part._plan_change(asked, part._planner.plan) for part, asked in requests.items()}
             with self._lock:
@@ -480,6 +480,16 @@ class PartsBench(Workbench):
         for part in changes:
             part._notify()
         return [(part, diff(change.before, change.after, part.machine)) for part, change in changes.items()]
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether requested choices of a part wait for a plan."""
+        return any(part.is_choosing for part in self.benches)
+
+    def wait_until_chosen(self) -> None:
+        """Wait until all requested choices of all parts are made or refused."""
+        for part in self.benches:
+            part.wait_until_chosen()
 
     @property
     def largest_peak_bytes(self) -> int:

@@ -335,7 +335,8 @@ class Workbench:
             raise unknown_site_error(self.program.name, id, known)
         return known[id]
 
-    def choose(self, choices: Mapping[str, str]) -> PlanDiff:
+    @paused_gc()
+    def choose(self, choices: Mapping[str, str], *, by_hand: bool = True) -> PlanDiff:
         """Make all choices, or none if one is refused.
 
         If another thread makes choices during planning, planning stops, and the choices of both are planned together.
@@ -344,6 +345,8 @@ class Workbench:
         ----------
         choices : mapping of str to str
             Site id to option.
+        by_hand : bool
+            Whether the user makes the choices, so that searches, such as `fit`, do not change them.
 
         Returns
         -------
@@ -356,14 +359,19 @@ class Workbench:
             If a site or option is unknown or refused; then nothing changes.
         """
         check_texts(choices)
-        return self._choose_together(choices)
-
-    @paused_gc()
-    def _choose_together(self, choices: Mapping[str, str], *, found: bool = False) -> PlanDiff:
-        done, made_here = self._planner.ask(choices, self._make, found=found)
+        done, made_here = self._planner.ask(choices, self._make, found=not by_hand)
         if made_here:
             self._notify()
         return done
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether requested choices wait for a plan."""
+        return self._planner.is_asked
+
+    def wait_until_chosen(self) -> None:
+        """Wait until all requested choices are made or refused."""
+        self._planner.wait_until_answered()
 
     def _make(self, requests: Sequence[ChoiceRequest]) -> None:
         """Make the choices of all requests in one plan and answer the requests."""
@@ -652,7 +660,7 @@ class Workbench:
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
             return None
-        made = self._choose_together({**gone, **choices}, found=True)
+        made = self.choose({**gone, **choices}, by_hand=False)
         if chosen := self.choices:
             self._searches[frozenset(chosen.items())] = search
         return made

@@ -136,11 +136,8 @@ class ChoiceQueue:
                 self._changed.wait_for(lambda: not self._undoing & undos)
             with paused_gc():
                 before = self._bench.plan
-                bench = self._bench
                 # Release in the same step, so that a choice that the user makes right after it stays the user's.
-                diff = self._act(
-                    lambda: bench._choose_together(choices, found=True) if release else bench.choose(choices)
-                )
+                diff = self._act(lambda: self._bench.choose(choices, by_hand=not release))
                 if diff is not None:
                     self._say(self._describe_effect(choices, named, diff, before))
         finally:
@@ -171,11 +168,10 @@ class ChoiceQueue:
         If choices are being planned, another thread does this after them. Choices that are planned together are one
         change.
         """
-        planner = self._bench._planner
         with self._changed:
             earlier = set(self._working)
             number = next(self._numbers)
-            waits = bool(earlier) or planner.is_asked
+            waits = bool(earlier) or self._bench.is_choosing
             if waits:
                 self._working.add(number)
                 self._undoing.add(number)
@@ -188,7 +184,7 @@ class ChoiceQueue:
                 with self._changed:
                     self._changed.wait_for(lambda: not self._working & earlier)
                 # Other tabs, such as Fit, make choices without this queue.
-                planner.wait_until_answered()
+                self._bench.wait_until_chosen()
                 self._go(back=back)
             finally:
                 with self._changed:
