@@ -20,6 +20,7 @@ from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, unt
 from tests.ui.synthetic import llama
 from workbench.analysis.memory.liveness import alive_storages
 from workbench.bench import PlanDiff
+from workbench.bench.fit.choice_ranking import options_of
 from workbench.bench.session.plan_diff import newly_held
 from workbench.compiler import api
 from workbench.core.graph import Kind
@@ -82,6 +83,24 @@ def test_the_inspector_shows_the_effect_of_each_option(app, bench):
     options = {option["name"]: option for option in app.inspector.content["sites"][0]["options"]}
     assert set(effects) <= set(options)
     assert options[site.choice]["current"]
+
+
+def test_without_a_selection_the_inspector_lists_the_choices_that_lower_the_peak_most(app, bench):
+    unfused = wb.open("mlp", device="cpu", layers=2, executor="torch")
+    app = App(unfused)
+    assert not app.inspector.content["best"], "nothing is computed before a page shows the inspector"
+    app._on_inspector({"type": "best"})
+    until(lambda: not app.inspector.content["waiting"])
+    first, worth = app.inspector.content["best"][0], unfused.worth()
+    single = [choices for group in app.graph.groups() if group[0].values for choices in options_of(group)]
+    assert first["peak"]["text"] == human_bytes(min(worth.exact(one).peak_bytes for one in single), signed=True)
+    peak_bytes = unfused.plan.peak_bytes
+    app._on_inspector({"type": "choose_all", "choices": first["choices"]})
+    assert app.choosing.settle(60)
+    assert first["peak"]["text"] == human_bytes(unfused.plan.peak_bytes - peak_bytes, signed=True)
+    until(lambda: not app.inspector.content["waiting"])
+    assert first["choices"] not in [row["choices"] for row in app.inspector.content["best"]]
+    app.close()
 
 
 def test_every_statement_shown_can_be_inspected(app, bench):

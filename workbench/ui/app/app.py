@@ -279,6 +279,8 @@ class App:
             # If identical layers are folded, one arc stands for an arc of each layer. The choice then applies to all
             # these arcs, unless the user has limited choices to the shown layer, or extended them to all layers.
             self.choosing.choose(self.graph.choices_at(message["id"], message["option"]))
+        elif message.get("type") == "best":
+            self._selection.ask_best()
         else:
             self._on_message(message)
 

@@ -1,6 +1,7 @@
 """`Selection`: the inspector's content for what is selected in the graph, and the effects of a selected site's options.
 
-A thread computes the effects, because each of them may need a plan.
+While nothing is selected, the inspector shows the best single choices. A thread computes the effects, because each of
+them may need a plan.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from workbench.bench.fit.choice_ranking import options_of
 from workbench.bench.session.plan_diff import newly_held
 from workbench.core.graph import Kind
 from workbench.core.lever import Effect, Site
@@ -23,8 +25,12 @@ from workbench.ui.graph.graph_view import GraphView
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
+    from workbench.bench.fit.choice_ranking import Gain
 
 _LOGGER = logging.getLogger(__name__)
+
+_MOST_BEST = 3
+"""Number of choices that are shown while nothing is selected."""
 
 
 class Selection:
@@ -55,6 +61,8 @@ class Selection:
         self._bench, self._graph, self._panel, self._preview = bench, graph, panel, preview
         self._report, self._lock = report, lock
         self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        """Selected sites, an empty text for the best single choices, and None at the end."""
+        self._wants_best = False
 
     def start(self) -> None:
         """Start the thread that computes effects. It runs until `close`."""
@@ -81,7 +89,22 @@ class Selection:
         elif (module := self._graph.module_of(selected)) is not None:
             self._panel.content = inspector.module_content(module)
         else:
-            self._panel.content = inspector.empty_content()
+            # Keep the earlier choices in grey until the new ones are known, so that nothing below them moves.
+            best = self._panel.content.get("best", [])
+            self._panel.content = {**inspector.empty_content(), "best": best, "waiting": self._can_rank}
+            if self._wants_best:
+                self._questions.put("")
+
+    @property
+    def _can_rank(self) -> bool:
+        """Whether the effects of choices are known without plans."""
+        plan = self._bench.plan
+        return plan.graph.has_backward and not plan.census.count and self._bench.ranks == 1
+
+    def ask_best(self) -> None:
+        """Compute the best single choices, now and after each change of the plan, because a page shows them."""
+        self._wants_best = True
+        self._questions.put("")
 
     def show_code(self, fusion: str) -> None:
         """Add the source code of a fusion to the inspector, if the fusion is still selected."""
@@ -150,12 +173,33 @@ class Selection:
         """Show the effects of a site's options after each selection. This loop runs in its own thread until `close`."""
         while (id := self._questions.get()) is not None:
             try:
-                self._show_effects(id)
+                self._show_effects(id) if id else self._show_best()
             except WorkbenchError as error:
                 self._report(str(error))
             except Exception as error:
                 _LOGGER.exception("the effects of %s could not be computed", id)
                 self._report(f"{type(error).__name__}: {error}")
+
+    def _show_best(self) -> None:
+        """Show the choices that lower the peak most, if nothing is fused, so that no plan is needed to find them."""
+        plan, shown = self._bench.plan, self._graph.shown
+        found: list[tuple[list[Site], Gain]] = []
+        if shown is None or shown.graph is not plan.graph or not self._panel.content.get("waiting"):
+            return
+        worth = self._bench.worth()
+        if worth.plan is not plan:
+            return
+        for sites in self._graph.groups():
+            for choices in () if sites[0].is_setting else options_of(sites):
+                if not self._questions.empty() or self._bench.plan is not plan:
+                    return
+                gain = worth.quick(choices)
+                if gain is not None and not gain.estimated and gain.peak_bytes < 0:
+                    found.append((sites, gain))
+        found.sort(key=lambda one: (one[1].peak_bytes, one[1].saved_bytes, one[1].step_s))
+        with self._lock:
+            if self._questions.empty() and self._bench.plan is plan and self._panel.content.get("waiting"):
+                self._panel.content = inspector.best_content(found[:_MOST_BEST])
 
     def _show_effects(self, id: str) -> None:
         """Show each option's effect as soon as it is known. If statements are fused, all effects together take long."""

@@ -13,10 +13,11 @@ from workbench.core.lever import Effect, Site, lever_named
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
 from workbench.ui.controls.help import FUSION
 from workbench.ui.graph.composite_rows import parts_of
-from workbench.ui.graph.node_names import short_label
+from workbench.ui.graph.node_names import label_in_layers, short_label
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from workbench.bench.fit.choice_ranking import Gain
     from workbench.ui.graph.graph_view import Scope
     from workbench.ui.graph.layout_arrays import GraphLayout
     from workbench.ui.graph.module_labels import ModuleSpan
@@ -35,12 +36,28 @@ class Inspector(Panel):
 
 
 def empty_content() -> dict[str, Any]:
-    """Return the text for an empty selection, below which the page lists the keys of the graph."""
+    """Return the content for an empty selection, below which the page lists the keys of the graph."""
     hint = (
         "Arcs are values passed to the backward pass or between fusions; "
         "small labels on statements are choices too. Click one to select it; double-click it to change it."
     )
     return {"hint": hint}
+
+
+def best_content(best: Sequence[tuple[Sequence[Site], Gain]]) -> dict[str, Any]:
+    """Return the content for an empty selection, with choices that lower the peak, each with the sites that it sets."""
+    rows = [
+        {
+            "name": label_in_layers(sites[0]) if len(sites) > 1 else short_label(sites[0]),
+            "option": gain.choices[sites[0].id],
+            "count": len(sites),
+            "choices": dict(gain.choices),
+            "peak": _change("", gain.peak_bytes, human_bytes),
+            "saved": _change("", gain.saved_bytes, human_bytes),
+        }
+        for sites, gain in best
+    ]
+    return {**empty_content(), "best": rows, "waiting": False}
 
 
 class EffectInLayers(NamedTuple):

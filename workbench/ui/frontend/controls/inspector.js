@@ -23,6 +23,16 @@ function render({ model, el }) {
     h("tbody", {}, rows.map(({ name, choices, ...cells }) => h("tr", {},
       h("td", {}, h("button", { class: "wb-link", title: `Choose ${option} in ${name}`, "data-preview": JSON.stringify({ choices }), onclick: () => model.send({ type: "choose_all", choices }) }, name)), [cells.peak, cells.saved].map(({ text, tone }) => h("td", { class: `wb-right ${tone ? `wb-${tone}` : ""}` }, text))))));
 
+  const change = ({ text, tone }) => h("b", { class: tone ? `wb-${tone}` : null }, text);
+  /** Return the section with the choices that lower the peak most. */
+  const best = ({ best: rows, waiting }) => h("section", { class: `wb-best${waiting ? " wb-waiting" : ""}` }, h("h4", {}, "Best single choices"),
+    !rows.length && h("p", { class: "wb-muted" }, "computing…"),
+    h("ul", { class: "wb-edges" }, rows.map(({ name, option, count, choices, peak, saved }) => h("li", {},
+      h("button", { title: "Choose this", disabled: waiting, "aria-label": `Choose ${option} for ${name}`, "data-preview": JSON.stringify({ choices }), onclick: () => model.send({ type: "choose_all", choices }) }, option),
+      " ", name, count > 1 && h("span", { class: "wb-muted" }, ` × ${count}`),
+      h("div", { class: "wb-means" }, "predicted peak ", change(peak), ", saved ", change(saved))))),
+    h("button", { class: "wb-link", onclick: () => model.send({ type: "place", name: "Single choices" }) }, "All single choices"));
+
   const option = (site, one) => h("div", { class: `wb-option ${one.current ? "wb-current" : ""}` },
     h("button", {
       class: "wb-choose", "data-preview": JSON.stringify({ id: site.id, option: one.name }), disabled: Boolean(one.reason) || one.current, "aria-pressed": one.current ? "true" : "false",
@@ -61,7 +71,7 @@ function render({ model, el }) {
     : h("button", { onclick: () => model.send({ type: "code", fusion }) }, "Show the code"));
 
   // Effects come one by one. A redraw between pressing and releasing a button would lose the click.
-  let pressed = false, late = false;
+  let pressed = false, late = false, asked = false;
   const stop = new AbortController(), { signal } = stop;
   el.addEventListener("pointerdown", () => { pressed = true; }, { signal });
   const release = () => {
@@ -97,7 +107,8 @@ function render({ model, el }) {
     }
     if (shown.fusion) parts.push(code(shown));
     parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
-    if (shown.hint) parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint), keyList());
+    if (shown.hint) parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint), (shown.waiting || shown.best?.length > 0) && best(shown), keyList());
+    if (shown.waiting && !asked) { asked = true; model.send({ type: "best" }); }
     const { scrollTop } = el, held = /** @type {any} */ (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
     el.replaceChildren(rail, ...parts.filter(Boolean));
     // Effects come one by one. Keep the focus on its option when the panel is redrawn.
