@@ -25,6 +25,10 @@ function render({ model, el }) {
   const save = h("button", { onclick: () => box.write() }, face("Export", "⤓"));
   const named = () => { save.title = `Write the choices to ${file.value.trim() || "a file"}; ▾ (e) has other names and targets`; };
   file.addEventListener("input", named);
+  const forColleague = () => (model.get("targets") ?? []).find((one) => one.target === "plan");
+  const share = h("button", { class: "wb-share", onclick: () => model.send({ type: "export", path: forColleague().file, target: "plan" }) }, face("Save plan", "✉"));
+  share.hidden = !forColleague();
+  share.title = `Write the plan to ${forColleague()?.file}. A colleague can view it in JupyterLab without the model, and open it with wb.open`;
   const box = exportBox(model, file, named);
   const machine = h("select", { title: "Machine on which ranks are simulated", onchange: () => model.send({ type: "machine", name: machine.value }) });
   const limit = h("input", { type: "text", inputmode: "decimal", placeholder: "no limit", title: "Limit of the results in flight, in MiB; empty for no limit" });
@@ -36,7 +40,7 @@ function render({ model, el }) {
   const full = h("button", { title: "Show all of the app at once, on the whole screen (Escape ends it)", onclick: () => fullScreen() }, face("Full screen", "⤢"));
   el.replaceChildren(
     h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, inTurns, cancel), h("span", { class: "wb-group" }, undo, redo),
-      h("span", { class: "wb-group wb-export" }, save, box.opener), h("span", { class: "wb-group wb-shown" }, tab, full)),
+      h("span", { class: "wb-group wb-export" }, save, box.opener, share), h("span", { class: "wb-group wb-shown" }, tab, full)),
     ranks, box.el);
   el.dataset.app = model.get("app");
 
