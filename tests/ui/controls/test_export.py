@@ -163,6 +163,21 @@ def test_a_file_for_pytorch_with_choices_of_another_program_is_replaced_only_at_
     until(lambda: "Net_choices" not in export() and "Written to" in app.controls.content["message"]["text"])
 
 
+def test_a_saved_plan_of_another_program_is_replaced_only_at_the_second_press(app, bench, tmp_path):
+    path = tmp_path / "net.plan.json"
+    wb.open("mlp", device="cpu", executor="torch").save(path)
+    theirs = path.read_text()
+    write = {"type": "export", "path": str(path), "target": "plan"}
+    app._on_message(write)
+    question = app.controls.content["message"]["text"]
+    assert question == f"{path} exists and holds the plan of mlp: Export again to replace it"
+    assert path.read_text() == theirs
+    app._on_message(write)
+    until(lambda: path.read_text() != theirs)
+    until(lambda: "Written to" in app.controls.content["message"]["text"])
+    assert wb.open(path).document["program"] != "mlp"
+
+
 def test_a_program_of_several_graphs_says_why_it_has_no_file_for_pytorch():
     def broken(x: torch.Tensor) -> torch.Tensor:
         y = torch.sin(x)

@@ -107,14 +107,12 @@ class Exporter:
         ]
 
     def write(self, path: str, target: str = "thunder", peak: str = "") -> None:
-        """Write the file. A file with the choices of another program is replaced only at the second request."""
+        """Write the file. A file with choices or the plan of another program is replaced only at the second request."""
         if not path:
             self._say(f"Export needs a file name, such as {choices_file(self._bench.program)}", bad=True)
             return
         bench = self._bench
-        held = target not in _DOCUMENTS and self._act(
-            lambda: other_choices_in(path, bench.program, bench.config.fingerprint)
-        )
+        held = self._act(lambda: other_choices_in(path, bench.program, bench.config.fingerprint))
         question = {"text": f"{path} exists and holds {held}: Export again to replace it", "bad": True}
         # If the question is still shown, this is the second press: replace the file.
         if held and self._controls.content.get("message") != question:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.bench.report import torch_file
+from workbench.bench.report.open_saved_plan import read_saved_plan
 from workbench.core.config import is_config, load
 from workbench.core.graph import ValueFlag
 from workbench.errors import ChoiceError, ConfigError, one_line
@@ -150,19 +151,21 @@ def _words_of_inputs(program: Program, found: Sequence[str]) -> list[str]:
 
 
 def other_choices_in(path: str, program: Program, fingerprint: str) -> str:
-    """Describe the choices of another program in a file; return an empty text if the file has none."""
+    """Describe another program's choices or saved plan in a file; return an empty text if the file has neither."""
     if for_torch := torch_file.program_in(path):
         same = for_torch == torch_file.docstring_text(program.name)
         return "" if same else f"the choices of {for_torch} for PyTorch"
+    is_plan = path.endswith(".json")
+    held = "the plan" if is_plan else "the choices"
     try:
-        found = load(path)
+        found = read_saved_plan(path).config if is_plan else load(path)
     except ConfigError:
         return "a config that cannot be read" if is_config(Path(path)) else ""
     # The same file may be named by different paths.
     if Path(found.program).name != Path(program.spec["name"]).name:
-        return f"the choices of {one_line(found.program)}"
+        return f"{held} of {one_line(found.program)}"
     if found.fingerprint and fingerprint and found.fingerprint != fingerprint:
-        return f"the choices of another {one_line(found.program)}, with other statements"
+        return f"{held} of another {one_line(found.program)}, with other statements"
     return ""
 
 
