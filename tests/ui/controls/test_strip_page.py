@@ -184,10 +184,10 @@ def test_figures_of_an_earlier_plan_are_grey_and_predictions_are_light(mount):
     assert number["peak"].first.evaluate(ink)[0] != muted
     assert number["peak"].first.evaluate(ink)[1] == number["step"].first.evaluate(ink)[1] == "400"
     assert [number["accuracy"].nth(at).evaluate(ink)[0] == muted for at in range(3)] == [True, True, False]
-    # A figure beside the first one names its unit; in a very narrow tile, only if the unit is another.
+    # A figure beside the first one names its unit, also in a narrow tile.
     assert number["peak"].all_inner_texts() == ["192 MiB", "192 MiB"]
     number = {key: mount(AFTER_A_CHOICE, 780).locator(f"[data-figure={key}] .wb-number") for key in ("peak", "step")}
-    assert number["peak"].all_inner_texts() == ["192 MiB", "192"]
+    assert number["peak"].all_inner_texts() == ["192 MiB", "192 MiB"]
     assert number["step"].nth(1).inner_text() == "15.23 s"
 
 

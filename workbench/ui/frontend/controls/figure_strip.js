@@ -7,8 +7,9 @@
 import { fold, follow, h, panel } from "../dom.js";
 
 /** Forms of a tile, the first that fits is taken. `short`: the title's first word; `below`: the kind of the first figure
- *  stands below the title; `bare`: a figure beside the first does not repeat its unit; `plain`: without the change. */
-const FORMS = ["", "below", "short", "short below", "short bare", "short below bare", "short plain", "short below plain", "short bare plain", "short below bare plain"];
+ *  stands below the title; `small`: a figure beside the first has smaller letters; `bare`: it also does not repeat its unit; `plain`: without the
+ *  change. */
+const FORMS = ["", "below", "short", "short below", "short small", "short below small", "short small bare", "short below small bare", "short plain", "short below plain", "short small bare plain", "short below small bare plain"];
 
 /** What gets the focus in a tab that a tile opens: the user can type a peak. The largest fusion is also selected. */
 const NEXT = /** @type {Record<string, string>} */ ({ Fit: ".wb-peak input", Fusions: ".wb-fusions [data-fusion]" });
@@ -53,7 +54,7 @@ function render({ model, el }) {
     { class: `wb-figure${older ? " wb-older" : ""}${opens ? " wb-opens" : ""}`, "data-figure": key, role: "group", tabindex: opens ? null : "0", "aria-label": title, onclick: () => { if (opens && !getSelection()?.toString()) void open(opens); } },
     h("div", { class: "wb-figure-box" },
       h("div", { class: "wb-figure-title" }, opens ? h("button", { class: "wb-figure-name", title: `Open ${opens}`, "aria-label": `${title}: open ${opens}` }, named(title)) : named(title), " ", h("span", { class: "wb-kind" }, first.kind)),
-      h("div", { class: "wb-figure-values" }, line(first, "", first.tip),
+      h("div", { class: "wb-figure-values" }, line(first, "", first.tip, first),
         others.map((value, at) => line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
 
   /** Give each tile the first form in which its title and the words that make its figures true are whole. */
