@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.compiler.planner.plan import Plan
     from workbench.bench.report.open_saved_plan import SavedPlan
+    from workbench.compiler.planner.plan import Plan
     from workbench.runs.log.events import PartTimes
     from workbench.runs.process.follow_run import Run
 
@@ -28,9 +29,9 @@ PHASES = {
 
 ESTIMATED = "≈\u00a0"
 """Sign before an estimated figure. No line break separates it from the figure."""
-NO_BACKWARD = "no input or parameter requires a gradient, so there is no backward"
 AT_LEAST = "at least "
 """Words before a predicted peak that is a lower bound, because a CPU kernel of the plan could not be measured."""
+NO_BACKWARD = "no input or parameter requires a gradient, so there is no backward"
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -53,12 +54,12 @@ def human_bytes(size: float, *, signed: bool = False) -> str:
     return f"{sign}{value:.{digits}f} {_UNITS[unit]}"
 
 
-def human_shape(shape: Sequence[int]) -> str:
 def peak_text(plan: Plan | SavedPlan) -> str:
     """Format the predicted peak memory of a plan, and say whether it is a lower bound."""
     return f"{AT_LEAST * plan.peak_at_least}{human_bytes(plan.peak_bytes)}"
 
 
+def human_shape(shape: Sequence[int]) -> str:
     """Format a shape, such as ``2×128×256``. A shape without dimensions is ``scalar``."""
     return "×".join(map(str, shape)) if shape else "scalar"
 
@@ -188,9 +189,20 @@ def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) 
     rows.append(("sites", ", ".join(f"{lever}: {count}" for lever, count in sorted(counts.items())) or "none"))
     rows.append(("choices", chosen_text(chosen)))
     rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules, plan.proof.fault)))
-    rows.extend(("correction", str(correction)) for correction in plan.corrections)
-    rows.extend(("warning", warning) for warning in plan.warnings)
+    for correction in plan.corrections:
+        rows.extend(_wrapped("correction", correction.reason))
+        rows.extend(("", line) for line in correction.lines[:_MOST_LINES])
+        if (more := len(correction.lines) - _MOST_LINES) > 0:
+            rows.append(("", f"{more} more lines"))
+    for warning in plan.warnings:
+        rows.extend(_wrapped("warning", warning))
     return rows
+
+
+def _wrapped(name: str, text: str) -> list[tuple[str, str]]:
+    """Return rows with a long text, which a notebook would cut at the end of the line. Paths are not broken."""
+    lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return [(name if not at else "", line) for at, line in enumerate(lines)]
 
 
 def _reserved_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -252,9 +264,11 @@ def place_text(source: str, calls: int) -> str:
     return f"{lines}{'' if calls == 1 else f'runs {calls} times, ' if calls else 'runs in the first step alone, '}"
 
 
-_CHOSEN_WIDTH = 100
-"""Largest number of characters that `chosen_text` fills with choices. With more characters, the line would break in a
-notebook that is 1440 pixels wide.
+_MOST_LINES = 8
+"""Largest number of lines of the program that are printed for a correction."""
+_WIDTH = 100
+"""Largest number of characters of a row's text. With more characters, the line would break in a notebook that is 1440
+pixels wide.
 """
 
 
@@ -264,7 +278,7 @@ def chosen_text(chosen: Sequence[str]) -> str:
     The line has at most four choices. It has at least one, even if this choice is too long for the line.
     """
     ends = accumulate(len(each) + len("; ") for each in chosen[:4])
-    fit = max(1, sum(end <= _CHOSEN_WIDTH for end in ends))
+    fit = max(1, sum(end <= _WIDTH for end in ends))
     return "; ".join(chosen[:fit]) + (f"; {len(chosen) - fit} more" if len(chosen) > fit else "") or "none"
 
 

@@ -226,6 +226,10 @@ def test_reports_and_saved_plans_and_the_app_show_corrections(tmp_path: Path) ->
     (found,) = bench.plan.corrections
     saved = json.loads(bench.save(tmp_path / "clamped.plan.json").read_text())
     assert saved["corrections"] == [str(found)]
+    printed = [line.strip() for line in repr(bench).splitlines()]
+    assert found.reason in " ".join(line.removeprefix("correction ").strip() for line in printed)
+    assert found.lines[0] in printed
+    assert max(map(len, printed[printed.index(found.lines[0]) - 2 :])) <= 120, "a notebook would cut the line"
     assert found.reason in bench.report(tmp_path / "page.html").read_text()
     kept = workbench.open(tmp_path / "clamped.plan.json")
     assert found.reason in kept.report(tmp_path / "kept.html").read_text()
