@@ -138,11 +138,13 @@ def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path:
     page = browser.new_page(viewport={"width": 960, "height": 500})
     page.set_default_timeout(30_000)
     Shown(page, tab, tmp_path)
-    labels, width = page.evaluate(
+    labels, width, dash = page.evaluate(
         """() => {
           const views = [...[...Bokeh.index.roots][0].computed_renderer_views];
           const { model, bbox } = views.find(({ model }) => model.type === "Legend");
-          return [model.items.filter(({ visible }) => visible).map(({ label }) => label.value), bbox.width];
+          const measured = views.find(({ model }) => model.name === "measured line");
+          const labels = model.items.filter(({ visible }) => visible).map(({ label }) => label.value);
+          return [labels, bbox.width, measured.model.glyph.line_dash];
         }"""
     )
     page.close()
@@ -151,6 +153,7 @@ def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path:
     # In a notebook cell of 1,000 pixels, the plot has 590 pixels, because the table of live values is beside it. The
     # curve needs more than half of them.
     assert width < 240
+    assert dash, "a measured curve must not hide an equal predicted curve"
 
 
 def test_the_key_stands_below_a_narrow_plot(shown: Shown) -> None:

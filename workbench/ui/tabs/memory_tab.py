@@ -338,9 +338,10 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         legend_label="predicted",
         line_width=1.75,
     )
+    # Both curves are often equal. Between the dashes, the predicted curve stays in sight.
     plot.step(
         "x", "y", source=sources["measured"], mode="center", line_color=colors["measured"],
-        legend_label="measured", name="measured line", visible=False, line_width=1.75,
+        legend_label="measured", name="measured line", visible=False, line_width=1.75, line_dash="7 4",
     )  # fmt: skip
     plot.step(
         "x", "y", source=sources["measured over time"], x_range_name="time", mode="after", visible=False,
