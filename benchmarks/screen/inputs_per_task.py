@@ -93,13 +93,11 @@ def undo(lab: Lab, app: Locator, peak: str) -> None:
 
 def to_a_config(hand: Hand, app: Locator) -> None:
     """From the open app to an exported config with the single choice that lowers the peak most."""
-    hand.click(app.locator("[data-figure=saved]"))
-    row = app.locator(".wb-worth tbody tr").first
-    hand.wait(lambda: row.is_visible() and "−" in row.inner_text())
-    hand.click(row.get_by_role("button", name="Choose"))
+    best = app.locator(".wb-inspector .wb-best li button").first
+    hand.wait(best.is_visible)
+    hand.click(best)
     hand.wait(lambda: "−" in figure(hand.lab, "peak"))
-    hand.press("e")
-    hand.press("Enter")
+    hand.click(app.get_by_role("button", name="Export", exact=True))
     hand.wait(lambda: "Written" in app.locator(".wb-status").inner_text())
 
 
@@ -120,19 +118,15 @@ def to_a_softmax(hand: Hand, app: Locator, layers: int) -> None:
     hand.type(f"layers.{layers // 2 + 1} softmax")
     hand.press("Enter")
     hand.wait(lambda: "softmax" in app.locator(".wb-inspector").inner_text())
-    every = app.get_by_role("button", name=f"all {layers} layers")
+    every = app.locator(f".wb-inspector [title='Choose recompute in all {layers} layers']").first
+    hand.wait(every.is_visible)
     hand.click(every)
-    hand.wait(lambda: every.get_attribute("aria-pressed") == "true")
-    hand.click(app.locator(".wb-inspector .wb-choose", has_text="recompute").first)
     hand.wait(lambda: "−" in figure(hand.lab, "peak"))
 
 
 def to_a_colleague(hand: Hand, app: Locator) -> None:
     """Write the plan into a file that a colleague can open without the model."""
-    hand.press("e")
-    for _ in range(2):
-        hand.press("ArrowLeft")
-    hand.press("Enter")
+    hand.click(app.get_by_role("button", name="Save plan"))
     hand.wait(lambda: "Written" in app.locator(".wb-status").inner_text())
 
 
