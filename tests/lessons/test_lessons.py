@@ -68,7 +68,7 @@ WRONG = {
         ],
         "e2": [
             ("lambda x: torch.tanh(x).sum()", "must return the result of `logistic`"),
-            ("logistic", "The forward keeps 2 tensors, the results of exp, add"),
+            ("logistic", "The forward saves 2 tensors, the results of exp, add"),
             ("lambda x: torch.sigmoid(x).sum()", "a rule that needs only the operation's own result"),
         ],
     },

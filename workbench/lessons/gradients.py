@@ -25,7 +25,7 @@ def _saved_producers(graph: Graph) -> list[str]:
 def saved(bench: Workbench) -> Predict:
     """Ask for the values that the forward passes to the backward."""
     return Predict(
-        "Which of these does the forward keep for the backward?",
+        "Which of these does the forward save for the backward?",
         {"x": "an argument", "w": "an argument", "a": "`torch.sin(x)`", "b": "`torch.tanh(a)`", "c": "`b + a`"},
         lambda: {NAMES[made] for made in _saved_producers(bench.stock_plan.graph) if made in NAMES},
         wrong={
@@ -35,10 +35,10 @@ def saved(bench: Workbench) -> Predict:
         missed={
             "x": "the derivative of the sine is the cosine of the sine's *input*.",
             "w": "the gradient of a product needs the other factor: `w` for the gradient of `c`.",
-            "b": "the derivative of tanh is `1 - b * b`: Thunder keeps the result and not the input.",
+            "b": "the derivative of tanh is `1 - b * b`: Thunder saves the result and not the input.",
             "c": "the gradient of a product needs the other factor: `c` for the gradient of `w`.",
         },
-        why="Each operation's rule decides which values are kept. The size and the cost of a value play no role.",
+        why="Each operation's rule decides which values are saved. The size and the cost of a value play no role.",
     )
 
 
@@ -68,7 +68,7 @@ def sums(bench: Workbench) -> PredictNumber:
     )
 
 
-def nothing_kept(example: tuple[Any, ...]) -> Exercise:
+def nothing_saved(example: tuple[Any, ...]) -> Exercise:
     """Ask the student to write a program whose backward needs no values except arguments.
 
     Parameters
@@ -105,8 +105,8 @@ def nothing_kept(example: tuple[Any, ...]) -> Exercise:
     )
 
 
-def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
-    """Ask the student to rewrite a program so that the forward keeps only one tensor besides its arguments.
+def saved_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
+    """Ask the student to rewrite a program so that the forward saves only one tensor besides its arguments.
 
     Parameters
     ----------
@@ -118,10 +118,10 @@ def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise
     def saved_text(bench: Workbench) -> str:
         graph = bench.plan.graph
         makers = [name for name in _saved_producers(graph) if name not in graph.values.name]
-        return f"The forward keeps {len(graph.saved_storages())} tensors, the results of {', '.join(makers)}."
+        return f"The forward saves {len(graph.saved_storages())} tensors, the results of {', '.join(makers)}."
 
     return Exercise(
-        "Write `logistic` so that the forward keeps only one tensor besides its arguments.",
+        "Write `logistic` so that the forward saves only one tensor besides its arguments.",
         lambda given: open_rewritten(given, example),
         [
             Wrong(
@@ -137,5 +137,5 @@ def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise
             ),
         ],
         "Right. Automatic differentiation treats each operation separately. Therefore, the operations of which you "
-        "build a function decide which values are kept.",
+        "build a function decide which values are saved.",
     )

@@ -5,11 +5,11 @@
 #
 # A training step has two halves: the forward computes the result, and the backward computes the gradients. Thunder
 # makes a trace of each. Each operation has a gradient rule, and the rules of all operations, in reverse order, are the
-# backward trace. Values of the forward that the rules need are **kept** until the rules run. In a large model, these
+# backward trace. Values of the forward that the rules need are **saved** until the rules run. In a large model, these
 # values take much of the GPU's memory.
 #
 # *Half an hour, no GPU. You know: the chain rule, and how to read a trace (lesson 1). You will be able to: say which
-# values a forward keeps, and why, and write a function so that it keeps fewer.*
+# values a forward saves, and why, and write a function so that it saves fewer.*
 #
 # In each part you **predict** first, and lock your prediction in. After that, the notebook asks the workbench.
 # The workbench traces your programs to check your answers, so anything that works is right.
@@ -25,7 +25,7 @@ from workbench.lessons import gradients as lesson
 # ## An example
 #
 # The forward runs down the left side of the **U**, and each backward statement is beside the forward statement whose
-# gradient it computes. An arc is a value that is kept.
+# gradient it computes. An arc is a value that is saved.
 
 
 # %%
@@ -38,7 +38,7 @@ lessons.picture(wb.open(example, x).plan, "exp(exp(x))")
 
 # %% [markdown]
 # The derivative of the exponential is the exponential itself: the rule needs the *result*. Both results are therefore
-# kept, and `x` is not.
+# saved, and `x` is not.
 #
 # ## Predict
 
@@ -98,10 +98,10 @@ q2.see(lambda: lessons.trace(bench.plan))
 # `a` is read by tanh and by the sum. Each of the two readers gives a gradient of `a`, and the two gradients are added.
 # </details>
 #
-# ## Act: nothing to keep
+# ## Act: nothing to save
 
 # %%
-e1 = lesson.nothing_kept((x,))
+e1 = lesson.nothing_saved((x,))
 e1
 
 
@@ -126,7 +126,7 @@ e1.check(...)  # e1.check(mine)
 # Sums, and products with constants, have the same derivative everywhere.
 # </details>
 #
-# ## Act: the same function, less to keep
+# ## Act: the same function, less to save
 
 
 # %%
@@ -135,7 +135,7 @@ def logistic(x):
     return (y / (1 + y)).sum()
 
 
-e2 = lesson.kept_less(logistic, (x,))
+e2 = lesson.saved_less(logistic, (x,))
 e2
 
 # %%
@@ -152,19 +152,19 @@ e2.check(...)  # a function of x
 # e2.check(lambda x: (torch.tanh(x / 2) / 2 + 0.5).sum())
 # ```
 #
-# tanh keeps its result. Products with constants and a sum keep nothing.
+# tanh saves its result. Products with constants and a sum save nothing.
 # </details>
 #
 # ## Reflect
 #
-# - `torch.sin` keeps its input. Could it keep its result instead?
-# - A compiler could search for the form of a function that keeps the fewest values. What makes this search hard?
+# - `torch.sin` saves its input. Could it save its result instead?
+# - A compiler could search for the form of a function that saves the fewest values. What makes this search hard?
 #
 # <details><summary>What we think</summary>
 #
-# The sine gives the cosine only up to its sign. A rule that keeps the result needs a function that can be inverted.
+# The sine gives the cosine only up to its sign. A rule that saves the result needs a function that can be inverted.
 #
 # Two forms of a function are equal on paper, but not in floating point: the compiler would change your numbers. The
 # workbench offers only changes that compute the same function, such as computing *the same* value again instead of
-# keeping it (lesson 6).
+# saving it (lesson 6).
 # </details>
