@@ -118,7 +118,7 @@ def kept_of_source(edited: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CAPTURES.variable, str(folder))
         module = imported_as_edited(SOURCE, edited, patch)
-        assert workbench.open(module.Model(), torch.ones(2, 3)).on_disk == "kept on disk"
+        assert workbench.open(module.Model(), torch.ones(2, 3)).on_disk == "written to disk"
     return folder
 
 
@@ -165,7 +165,7 @@ def chosen_alike(first: Any, second: Any, seed: int) -> int:
 def test_a_program_from_disk_equals_the_traced_program(name: str, folder: Path) -> None:
     program = name.partition(",")[0]
     first = workbench.open(program, **PROGRAMS[name])
-    assert first.on_disk == "kept on disk"
+    assert first.on_disk == "written to disk"
     second = workbench.open(program, **PROGRAMS[name])
     assert second.on_disk == "from disk"
     assert [stage.name for stage in second.plan.opening] == ["read from disk"]
@@ -190,7 +190,7 @@ def test_a_program_from_disk_repeats_its_warnings_without_checking_the_trace(
     monkeypatch.setattr(interpreter_checks, "doubts", lambda trace: pytest.fail("the trace was checked"))
     with pytest.warns(UserWarning, match="Thunder's gradient of it is wrong"):
         second = workbench.open(*given, capture="interpreter")
-    assert (first.on_disk, second.on_disk) == ("kept on disk", "from disk")
+    assert (first.on_disk, second.on_disk) == ("written to disk", "from disk")
 
 
 OPENED = """
@@ -212,12 +212,12 @@ def test_another_process_finds_the_cached_program(of_library: bool, folder: Path
     code, first = OPENED.format(given=repr(f"{model}:program")), [workbench.open(f"{model}:program")]
     if of_library:
         before, args, kwargs = zoo.build("gemma")
-        assert workbench.open(before, *args, device="cpu", **kwargs).on_disk == "kept on disk"
+        assert workbench.open(before, *args, device="cpu", **kwargs).on_disk == "written to disk"
         code += "from tests.models import zoo\nmodule, args, kwargs = zoo.build('qwen3')"
         code += OPENED.format(given="module, *args, device='cpu', **kwargs")
         module, args, kwargs = zoo.build("qwen3")
         first.append(workbench.open(module, *args, device="cpu", **kwargs))
-    assert {bench.on_disk for bench in first} == {"kept on disk"}
+    assert {bench.on_disk for bench in first} == {"written to disk"}
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     again = workbench_process(code, {**os.environ, "PYTHONHASHSEED": seed, CAPTURES.variable: str(folder)})
     assert again.splitlines() == [f"from disk {bench.plan.peak_bytes}" for bench in first]
@@ -296,7 +296,7 @@ def test_a_program_in_an_edited_file_is_traced_again(
 ) -> None:
     shutil.copytree(kept_of_source, folder)
     assert SOURCE.count(before) == 1
-    assert workbench.open(written(SOURCE.replace(before, after)).Model(), torch.ones(2, 3)).on_disk == "kept on disk"
+    assert workbench.open(written(SOURCE.replace(before, after)).Model(), torch.ones(2, 3)).on_disk == "written to disk"
     assert workbench.open(written(SOURCE).Model(), torch.ones(2, 3)).on_disk == "from disk"
 
 
@@ -305,13 +305,13 @@ def test_inputs_and_settings_and_modes_are_part_of_the_program(folder: Path) -> 
         found: str = workbench.open("mlp", **({"layers": 1, "executor": "torch"} | options)).on_disk
         return found
 
-    assert opened() == "kept on disk"
+    assert opened() == "written to disk"
     for other in ({"layers": 2}, {"batch": 3}, {"executor": "torchcompile"}, {"capture": "interpreter"}):
-        assert opened(**other) == "kept on disk"
+        assert opened(**other) == "written to disk"
     with torch.no_grad():
-        assert opened() == "kept on disk"
+        assert opened() == "written to disk"
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert opened() == "kept on disk"
+        assert opened() == "written to disk"
     assert opened() == "from disk"
 
 
@@ -320,9 +320,9 @@ def test_values_in_a_closure_are_part_of_the_program(folder: Path) -> None:
         return lambda x: (x * factor).sum()
 
     x = torch.ones(3, requires_grad=True)
-    assert workbench.open(made(2.0), x).on_disk == "kept on disk"
+    assert workbench.open(made(2.0), x).on_disk == "written to disk"
     assert workbench.open(made(2.0), x).on_disk == "from disk"
-    assert workbench.open(made(3.0), x).on_disk == "kept on disk"
+    assert workbench.open(made(3.0), x).on_disk == "written to disk"
 
 
 @pytest.mark.long
@@ -338,7 +338,7 @@ def test_a_registry_of_a_library_counts_only_with_its_entries_for_the_programs_c
 
     before = dict(noted)
     try:
-        assert opened() == "kept on disk"
+        assert opened() == "written to disk"
         noted.update({"<class 'transformers.models.of.another.Model'>": {"hidden_states": 1}})
         assert opened() == "from disk"
         noted[module.model] = {"hidden_states": 1}
@@ -372,13 +372,13 @@ class Model(nn.Module):
         found: str = workbench.open(module.Model(), x, device="cpu").on_disk
         return found
 
-    assert (opened(), opened()) == ("kept on disk", "from disk")
+    assert (opened(), opened()) == ("written to disk", "from disk")
     module.SCALES[nn.Conv2d] = 4.0
-    assert (opened(), opened()) == ("kept on disk", "from disk")
+    assert (opened(), opened()) == ("written to disk", "from disk")
     module.SCALES[str(nn.Conv1d)] = 5.0
-    assert (opened(), opened()) == ("kept on disk", "from disk")
+    assert (opened(), opened()) == ("written to disk", "from disk")
     module.KNOWN.add(nn.Conv3d)
-    assert (opened(), opened()) == ("kept on disk", "from disk")
+    assert (opened(), opened()) == ("written to disk", "from disk")
 
 
 def test_a_frozen_function_is_found_by_its_name(folder: Path, written: Callable[[str], ModuleType]) -> None:
@@ -389,7 +389,7 @@ def test_a_frozen_function_is_found_by_its_name(folder: Path, written: Callable[
         opened = workbench.open(module.Model(), torch.ones(2, 3))
     finally:
         gc.unfreeze()  # let Python report referrers again
-    assert opened.on_disk == "kept on disk"
+    assert opened.on_disk == "written to disk"
 
 
 def test_a_program_with_an_unknown_object_is_traced_each_time(folder: Path) -> None:
@@ -403,7 +403,7 @@ def test_a_program_with_an_unknown_object_is_traced_each_time(folder: Path) -> N
             return self.linear(x).sum()
 
     bench = workbench.open(Odd(), torch.ones(1, 2))
-    assert bench.on_disk == "not kept on disk: it contains a builtins.list_iterator"
+    assert bench.on_disk == "not written to disk: it contains a builtins.list_iterator"
     assert bench.plan.peak_bytes
     assert not folder.exists()
 
@@ -417,7 +417,7 @@ def test_if_a_cached_file_is_damaged_the_program_is_traced_and_this_is_reported_
     for broken in (b"", content[: len(content) // 2], b"no pickle", bytes(flipped)):
         kept.write_bytes(broken)
         again = workbench.open("mlp", layers=1)
-        told = f"kept on disk; the old file could not be read: {kept}: its content has changed since it was written"
+        told = f"written to disk; the old file could not be read: {kept}: its content has changed since it was written"
         assert again.on_disk == told
         assert described(again) == described(first)
         assert workbench.open("mlp", layers=1).on_disk == "from disk"
@@ -476,7 +476,7 @@ def test_the_cache_can_be_read_from_a_read_only_disk(folder: Path, monkeypatch: 
     assert workbench.open("mlp", layers=1).on_disk == "from disk"
     kept.write_bytes(b"broken")
     again = workbench.open("mlp", layers=1)
-    assert again.on_disk == f"not kept on disk: {folder}: read-only file system"
+    assert again.on_disk == f"not written to disk: {folder}: read-only file system"
     assert again.plan.peak_bytes
 
 
@@ -520,7 +520,7 @@ def test_two_processes_may_open_a_program_at_the_same_time(folder: Path) -> None
     peak = after.rpartition(" ")[2]
     assert after == f"from disk {peak}"
     assert len(both) == 2
-    assert set(both) <= {f"kept on disk {peak}", f"from disk {peak}"}, both
+    assert set(both) <= {f"written to disk {peak}", f"from disk {peak}"}, both
     assert len(list(folder.iterdir())) == 1
 
 
@@ -545,9 +545,9 @@ def test_a_full_disk_or_a_folder_that_others_may_write_disables_only_the_cache(
     with monkeypatch.context() as patched:
         patched.setattr(paths, "write", full)
         bench = workbench.open("mlp", layers=1)
-        assert bench.on_disk == f"not kept on disk: {folder}: no space left on device"
+        assert bench.on_disk == f"not written to disk: {folder}: no space left on device"
         assert bench.plan.peak_bytes
-    assert workbench.open("mlp", layers=1).on_disk == "kept on disk"
+    assert workbench.open("mlp", layers=1).on_disk == "written to disk"
     folder.chmod(stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
     again = workbench.open("mlp", layers=1)
     assert "other users may write into it" in again.on_disk
@@ -556,7 +556,7 @@ def test_a_full_disk_or_a_folder_that_others_may_write_disables_only_the_cache(
 def test_the_value_off_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CAPTURES.variable, "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert workbench.open("mlp", layers=1).on_disk == f"not kept on disk: {CAPTURES.variable} is off"
+    assert workbench.open("mlp", layers=1).on_disk == f"not written to disk: {CAPTURES.variable} is off"
     assert not (tmp_path / "cache").exists()
 
 
@@ -607,7 +607,7 @@ def test_a_users_own_model_is_read_from_disk(name: str, folder: Path) -> None:
         module, args, kwargs = zoo.build(name)
         opened.append(workbench.open(module, *args, device="cpu", **kwargs))
     first, second = opened
-    assert (first.on_disk, second.on_disk) == ("kept on disk", "from disk")
+    assert (first.on_disk, second.on_disk) == ("written to disk", "from disk")
     assert described(second) == described(first)
     assert chosen_alike(first, second, seed=2)
 

@@ -287,7 +287,7 @@ def test_compiled_operators_are_not_cached_on_disk(folder: Any) -> None:
     del folder
     model, args, _ = build_regions()
     bench = workbench.open(model, *args, device="cpu", executor="torch")
-    assert bench.on_disk == "not kept on disk: it calls torchvision::deform_conv2d, which is compiled"
+    assert bench.on_disk == "not written to disk: it calls torchvision::deform_conv2d, which is compiled"
 
 
 @pytest.mark.filterwarnings("ignore:.*create_unbacked_symint.*:FutureWarning")  # raised by torchvision
@@ -313,7 +313,7 @@ def test_custom_operators_are_read_from_disk(folder: Any, monkeypatch: pytest.Mo
         return found
 
     first = opened()
-    assert first.on_disk == "kept on disk"
+    assert first.on_disk == "written to disk"
     again = opened()
     assert again.on_disk.startswith("from disk")
     assert again.plan.text() == first.plan.text()

@@ -290,7 +290,7 @@ class PartsBench(Workbench):
     @property
     def on_disk(self) -> str:
         """Cache status: programs of several parts are traced each time, because their traces are not cached."""
-        return "not kept on disk: the program has several parts"
+        return "not written to disk: the program has several parts"
 
     @property
     def machine(self) -> Machine:

@@ -123,18 +123,18 @@ class CacheEntry:
             part = hashlib.sha256(repr(sorted(map(repr, seen))).encode()).hexdigest()[:16]
             CAPTURES.store(self.key, part, file.getvalue())
         except UnknownError as error:
-            return f"not kept on disk: {error}"
+            return f"not written to disk: {error}"
         except OSError as error:
-            return f"not kept on disk: {CAPTURES.folder()}: {paths.reason_of(error)}"
+            return f"not written to disk: {CAPTURES.folder()}: {paths.reason_of(error)}"
         except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as error:
-            return f"not kept on disk: it cannot be written ({error})"
-        return f"kept on disk; the old file could not be read: {self.unread}" if self.unread else "kept on disk"
+            return f"not written to disk: it cannot be written ({error})"
+        return f"written to disk; the old file could not be read: {self.unread}" if self.unread else "written to disk"
 
 
 def entry_of(program: Program, executor: str, ranks: Ranks | None, front_end: str) -> tuple[CacheEntry | None, str]:
     """Return the cache entry of a program, or None and the reason why the program is not cached."""
     if CAPTURES.folder() is None:
-        return None, f"not kept on disk: {CAPTURES.variable} is off"
+        return None, f"not written to disk: {CAPTURES.variable} is off"
     try:
         given = (program.callable, program.args, program.kwargs)
         shared = (ranks.count, str(ranks.parallel)) if ranks is not None else (1, "")
@@ -142,7 +142,7 @@ def entry_of(program: Program, executor: str, ranks: Ranks | None, front_end: st
             given, program.name, _device(program), program.modes, executor, front_end, shared
         )
     except UnknownError as error:
-        return None, f"not kept on disk: {error}"
+        return None, f"not written to disk: {error}"
     key = hashlib.sha256(f"{digest} {versions()} {kernel_settings()!r}".encode()).hexdigest()[:32]
     return CacheEntry(key, codes, kinds), ""
 
