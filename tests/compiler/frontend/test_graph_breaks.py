@@ -691,6 +691,7 @@ def test_the_app_shows_one_part_at_a_time(mysterious: PartsBench) -> None:
     try:
         assert [label for label, _ in app.row.options] == ["part1", "part2, opaque", "part3", "part4, opaque", "part5"]
         assert "Cut at" in app.told.value
+        assert re.search(r"Peak of the whole program: (at least )?[\d.]+ \w+ (in part|between)", app.told.value)
         (first,) = app._shown.children
         assert {each.controls.app for each in app._apps.values()} == {app.root.model_id}
         app.row.value = "part2"

@@ -84,7 +84,7 @@ class Part(Workbench):
         bound = AT_LEAST * plan.peak_at_least
         return (
             f"{plan.statements} statements, {count} site{'s' * (count != 1)}, "
-            f"this part's peak {with_stock_difference(plan.peak_bytes, stock.peak_bytes)}, "
+            f"this part's peak {bound}{with_stock_difference(plan.peak_bytes, stock.peak_bytes)}, "
             f"saved {with_stock_difference(plan.saved_bytes, stock.saved_bytes)}, predicted"
         )
 
@@ -227,10 +227,7 @@ class PartsBench(Workbench):
                 rows.append(("", f"reads a copy of {names}, because the step later writes into it"))
             rows.extend((("", f"opaque because {part.refusal}"),) if part.opaque else ())
             rows.extend((("", f"cut at {part.cut}"),) if part.cut and not part.refusal else ())
-        if (memory := self.memory) is not None:
-            place = f"in {memory.peak_part}" if memory.peak_part else "between parts"
-            bound = AT_LEAST * memory.at_least
-            rows.append(("peak", f"{bound}{human_bytes(memory.peak_bytes)} {place}, predicted for all parts"))
+        rows.extend((("peak", words),) if (words := self.peak_words) else ())
         rows.append(("choices", chosen_text([f"{id}: {option}" for id, option in self.choices.items()])))
         if self.runs:
             rows.append(("latest run", run_line(self.runs[-1])))
@@ -495,6 +492,14 @@ class PartsBench(Workbench):
     def largest_peak_bytes(self) -> int:
         """The largest predicted peak memory of a single part, without the memory of other parts."""
         return max((part.plan.peak_bytes for part in self.benches), default=0)
+
+    @property
+    def peak_words(self) -> str:
+        """The predicted peak memory of a step of the whole program, in words; empty if it is unknown."""
+        if (memory := self.memory) is None:
+            return ""
+        place = f"in {memory.peak_part}" if memory.peak_part else "between parts"
+        return f"{AT_LEAST * memory.at_least}{human_bytes(memory.peak_bytes)} {place}, predicted for all parts"
 
     @property
     def memory(self) -> StepMemory | None:

@@ -102,6 +102,8 @@ class PartsApp:
             lines.append(f"Opaque because {part.refusal}")
         elif part.cut:
             lines.append(f"Cut at {part.cut}")
+        if words := self.bench.peak_words:
+            lines.append(f"Peak of the whole program: {words}")
         if self.bench.runs:
             run = self.bench.runs[-1]
             if words := part_time_words(run.part_times, part.name):
