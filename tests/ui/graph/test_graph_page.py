@@ -595,6 +595,18 @@ def test_the_graph_opens_at_fit_and_zooms_in_where_the_pointer_is(mount):
     assert page.evaluate(f"{VIEW}.state().zoom") == 1
 
 
+def test_a_graph_of_one_module_opens_with_its_statements_and_not_as_one_box(mount):
+    page = mount(1, near=False)
+    scene = f"{VIEW}.view.places.scene"
+    page.evaluate(f"for (const [name, of] of Object.entries({scene}.module)) {scene}.module[name] = of.slice(0, 1)")
+    height = page.evaluate(f"{scene}.height")
+    page.evaluate("height => { document.getElementById('view').style.height = `${height}px`; }", round(0.45 * height))
+    page.wait_for_function(f"{VIEW}.view.places.heightPx < {0.45 * height}")
+    page.evaluate(f"{VIEW}.view.fit()")
+    state = page.evaluate(f"{VIEW}.state()")
+    assert (state["zoom"], state["modules"]) == (pytest.approx(0.6), [])
+
+
 def test_the_legend_opens_over_the_graph_and_closes(mount):
     page = mount()
     page.get_by_role("button", name="Legend").click()

@@ -1,7 +1,7 @@
 // The positions of the scene's elements on the screen, and the element at a position.
 
 import {
-  BARS, BAR_STEP, CROSS, FAR, HEAD, HIT, LANE, LEAST_SHARE, NAMED, NARROWEST, OFFLOADED, ROOMY, ROW, SECTION, SHARE,
+  BARS, BAR_STEP, CROSS, FAR, HEAD, HIT, LANE, LEAST_SHARE, LEGIBLE, NAMED, NARROWEST, OFFLOADED, ROOMY, ROW, SECTION, SHARE,
   SIDE, TURN, firstBelow,
 } from "./graph_scene.js";
 
@@ -219,7 +219,7 @@ export class Places {
     return best === null ? null : { kind: "arc", index: best, id: strings[arc.id[best]] };
   }
 
-  labelled() { return this.zoom * ROW >= 12; }
+  labelled() { return this.zoom >= LEGIBLE; }
 }
 
 /**

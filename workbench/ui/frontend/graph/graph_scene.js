@@ -15,6 +15,7 @@ export const ROW = 20; // height of a statement at zoom 1; `layout_arrays.ROW`
 export const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `layout_arrays.BLOCK_PAD`
 export const SECTION = 26; // height of a layer's heading at zoom 1; `layout_arrays.SECTION`
 export const FAR = 14; // minimum height of a layer's heading, in pixels: it stays readable in a zoomed-out graph
+export const LEGIBLE = 12 / ROW; // smallest zoom at which statements have text
 export const NAMED = 11; // minimum height of a module that is drawn in place of its statements, in pixels
 export const NARROWEST = 330; // minimum width of the columns, in pixels: a narrower view scrolls sideways; `layout_arrays.NARROWEST`
 export const SLIM = 420; // a view narrower than this has no overview, in pixels

@@ -7,7 +7,7 @@ import { keysOf, toggleLegend } from "./graph_legend.js";
 import { Overview } from "./graph_map.js";
 import { itemsOf, openMenu } from "./graph_menu.js";
 import {
-  COMPOSITE, CROSS, DARK, FOOT, HEAD, LIGHT, MAX_ZOOM, MIN_ZOOM, MOMENT, SLIM, TURN, firstBelow, isDark, scene, unpacked,
+  COMPOSITE, CROSS, DARK, FOOT, HEAD, LEGIBLE, LIGHT, MAX_ZOOM, MIN_ZOOM, MOMENT, SLIM, TURN, firstBelow, isDark, scene, unpacked,
 } from "./graph_scene.js";
 import { entriesOf, search } from "./graph_search.js";
 import { GraphState } from "./graph_state.js";
@@ -258,7 +258,9 @@ class View {
     const { places } = this;
     if (!places.scene) return;
     places.left = places.top = 0;
-    this.setZoom(Math.min(1, (places.heightPx - HEAD - TURN) / Math.max(1, places.scene.height - HEAD)));
+    const all = Math.min(1, (places.heightPx - HEAD - TURN) / Math.max(1, places.scene.height - HEAD));
+    // A graph of one module would be one box. Show its statements instead, if two heights of the view can show all.
+    this.setZoom(places.scene.module.y.length === 1 && all >= LEGIBLE / 2 ? Math.max(all, LEGIBLE) : all);
     this.atFit = true;
   }
 
