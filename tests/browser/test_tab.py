@@ -169,6 +169,9 @@ def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None
         lab.page.set_viewport_size(size)
         lab.wait_until(lambda: share_of_graph(lab) >= least, timeout_s=10)  # noqa: B023
         lab.screenshot(f"tab-share-{size['width']}")
+        open_tab(lab, "Settings", TAB)
+        last = box(lab, ".wb-place:not(.lm-mod-hidden) > .lm-TabBar li:last-child")
+        assert last["x"] + last["width"] <= box(lab, ".wb-help-button")["x"], "the button of the help covers a tab"
     assert box(lab, ".wb-controls")["height"] <= 40
     assert box(lab, ".wb-strip")["height"] <= 64
 
