@@ -20,7 +20,7 @@ from workbench.analysis.fit.saved_sets import cheapest_sets
 from workbench.bench.session.fit_request import peak_bytes
 from workbench.bench.session.run_names import name_of_fit
 from workbench.errors import PlanError
-from workbench.summary import human_bytes, human_seconds
+from workbench.summary import AT_LEAST, human_bytes, human_seconds
 from workbench.util.planning_lock import PLANNING
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class TorchFit:
         counts = Counter(self.choices.values())
         parts = [f"{count} to {option}" for option, count in sorted(counts.items())]
         made = ", ".join(parts + [f"budget {self.budget:g} for all other tensors"] * (self.budget is not None))
-        bound = "at least " if self.peak_at_least else ""
+        bound = AT_LEAST * self.peak_at_least
         peaks = f"{human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)}"
         return (
             f"Peak of torch.compile {bound}{peaks} (limit {human_bytes(self.limit_bytes)}), saved "

@@ -17,6 +17,7 @@ from workbench.bench.report.saved_plan import write_document
 from workbench.core.config import BEGIN_FOR_TORCH, comment_of, site_order
 from workbench.errors import ConfigError, PlanError, one_line, short_repr
 from workbench.interop.private_api import TORCH_VERSIONS
+from workbench.summary import AT_LEAST
 
 if TYPE_CHECKING:
     from workbench.bench.fit.torch_fit import TorchFit
@@ -87,7 +88,7 @@ def fit_text(bench: Workbench, fit: TorchFit, name: str) -> str:
 
     sites = dict.fromkeys(fit.choices, "") | dict(fit.sites)
     found = TorchChoices(dict(fit.choices), sites, dict(fit._left_out))
-    bound = "at least " if fit.peak_at_least else ""
+    bound = AT_LEAST * fit.peak_at_least
     predicted = [
         "",
         f"Fitted to a peak of {fit.limit_bytes:,} bytes. Predicted: torch.compile has a peak of",
@@ -185,7 +186,7 @@ def _predicted_lines(bench: Workbench) -> list[str]:
         with_choices, without = bench.torch_prediction(), bench.torch_prediction(stock=True)
     except PlanError as error:
         return ["", f"The memory of torch.compile is not predicted: {docstring_text(str(error))}"]
-    bound = "at least " if with_choices.peak_at_least or without.peak_at_least else ""
+    bound = AT_LEAST * (with_choices.peak_at_least or without.peak_at_least)
     return [
         "",
         "Predicted for a step on the CPU that computes its loss in the program: torch.compile has a peak of",
