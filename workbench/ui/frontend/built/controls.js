@@ -374,6 +374,17 @@ function render({ model, el }) {
         save.title = `Write the choices to ${file.value.trim() || "a file"}; ▾ (e) has other names and targets`;
     };
     file.addEventListener("input", named);
+    const forColleague = ()=>(model.get("targets") ?? []).find((one)=>"plan" === one.target);
+    const share = h("button", {
+        class: "wb-share",
+        onclick: ()=>model.send({
+                type: "export",
+                path: forColleague().file,
+                target: "plan"
+            })
+    }, face("Save plan", "✉"));
+    share.hidden = !forColleague();
+    share.title = `Write the plan to ${forColleague()?.file}. A colleague can view it in JupyterLab without the model, and open it with wb.open`;
     const box = exportBox(model, file, named);
     const machine = h("select", {
         title: "Machine on which ranks are simulated",
@@ -420,7 +431,7 @@ function render({ model, el }) {
         class: "wb-group"
     }, undo, redo), h("span", {
         class: "wb-group wb-export"
-    }, save, box.opener), h("span", {
+    }, save, box.opener, share), h("span", {
         class: "wb-group wb-shown"
     }, tab, full)), ranks, box.el);
     el.dataset.app = model.get("app");

@@ -27,12 +27,14 @@ const FORMS = [
     "below",
     "short",
     "short below",
-    "short bare",
-    "short below bare",
+    "short small",
+    "short below small",
+    "short small bare",
+    "short below small bare",
     "short plain",
     "short below plain",
-    "short bare plain",
-    "short below bare plain"
+    "short small bare plain",
+    "short below small bare plain"
 ];
 const NEXT = {
     Fit: ".wb-peak input",
@@ -131,7 +133,7 @@ function render({ model, el }) {
             class: "wb-kind"
         }, first.kind)), h("div", {
             class: "wb-figure-values"
-        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
+        }, line(first, "", first.tip, first), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
     const fit = ()=>{
         let tiles = Array.from(el.children, (one)=>{
             const kind = one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind");

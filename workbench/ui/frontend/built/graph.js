@@ -1870,7 +1870,7 @@ class Places {
         };
     }
     labelled() {
-        return 20 * this.zoom >= 12;
+        return this.zoom >= 0.6;
     }
 }
 function distanceTo([x0, y0, a, b, p, q, x1, y1], x, y) {
@@ -2300,7 +2300,8 @@ class View {
         const { places } = this;
         if (!places.scene) return;
         places.left = places.top = 0;
-        this.setZoom(Math.min(1, (places.heightPx - 30 - 14) / Math.max(1, places.scene.height - 30)));
+        const all = Math.min(1, (places.heightPx - 30 - 14) / Math.max(1, places.scene.height - 30));
+        this.setZoom(1 === places.scene.module.y.length && all >= 0.3 ? Math.max(all, 0.6) : all);
         this.atFit = true;
     }
     approach(index) {

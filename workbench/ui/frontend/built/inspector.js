@@ -213,6 +213,37 @@ function render({ model, el }) {
             ].map(({ text, tone })=>dom_h("td", {
                     class: `wb-right ${tone ? `wb-${tone}` : ""}`
                 }, text))))));
+    const change = ({ text, tone })=>dom_h("b", {
+            class: tone ? `wb-${tone}` : null
+        }, text);
+    const best = ({ best: rows, waiting })=>dom_h("section", {
+            class: `wb-best${waiting ? " wb-waiting" : ""}`
+        }, dom_h("h4", {}, "Best single choices"), !rows.length && dom_h("p", {
+            class: "wb-muted"
+        }, "computing…"), dom_h("ul", {
+            class: "wb-edges"
+        }, rows.map(({ name, option, count, choices, peak, saved })=>dom_h("li", {}, dom_h("button", {
+                title: "Choose this",
+                disabled: waiting,
+                "aria-label": `Choose ${option} for ${name}`,
+                "data-preview": JSON.stringify({
+                    choices
+                }),
+                onclick: ()=>model.send({
+                        type: "choose_all",
+                        choices
+                    })
+            }, option), " ", name, count > 1 && dom_h("span", {
+                class: "wb-muted"
+            }, ` × ${count}`), dom_h("div", {
+                class: "wb-means"
+            }, "predicted peak ", change(peak), ", saved ", change(saved))))), dom_h("button", {
+            class: "wb-link",
+            onclick: ()=>model.send({
+                    type: "place",
+                    name: "Single choices"
+                })
+        }, "All single choices"));
     const option = (site, one)=>dom_h("div", {
             class: `wb-option ${one.current ? "wb-current" : ""}`
         }, dom_h("button", {
@@ -323,7 +354,7 @@ function render({ model, el }) {
                     fusion
                 })
         }, "Show the code"));
-    let pressed = false, late = false;
+    let pressed = false, late = false, asked = false;
     const stop = new AbortController(), { signal } = stop;
     el.addEventListener("pointerdown", ()=>{
         pressed = true;
@@ -390,7 +421,13 @@ function render({ model, el }) {
         parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
         if (shown.hint) parts.push(dom_h("h3", {}, "Nothing selected"), dom_h("p", {
             class: "wb-muted"
-        }, shown.hint), keyList());
+        }, shown.hint), (shown.waiting || shown.best?.length > 0) && best(shown), keyList());
+        if (shown.waiting && !asked) {
+            asked = true;
+            model.send({
+                type: "best"
+            });
+        }
         const { scrollTop } = el, held = (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
         el.replaceChildren(rail, ...parts.filter(Boolean));
         if (held) el.querySelector(`[data-preview="${CSS.escape(held)}"]`)?.focus({

@@ -1918,7 +1918,7 @@ class Places {
         };
     }
     labelled() {
-        return 20 * this.zoom >= 12;
+        return this.zoom >= 0.6;
     }
 }
 function distanceTo([x0, y0, a, b, p, q, x1, y1], x, y) {
@@ -2348,7 +2348,8 @@ class View {
         const { places } = this;
         if (!places.scene) return;
         places.left = places.top = 0;
-        this.setZoom(Math.min(1, (places.heightPx - 30 - 14) / Math.max(1, places.scene.height - 30)));
+        const all = Math.min(1, (places.heightPx - 30 - 14) / Math.max(1, places.scene.height - 30));
+        this.setZoom(1 === places.scene.module.y.length && all >= 0.3 ? Math.max(all, 0.6) : all);
         this.atFit = true;
     }
     approach(index) {
@@ -3062,12 +3063,14 @@ const FORMS = [
     "below",
     "short",
     "short below",
-    "short bare",
-    "short below bare",
+    "short small",
+    "short below small",
+    "short small bare",
+    "short below small bare",
     "short plain",
     "short below plain",
-    "short bare plain",
-    "short below bare plain"
+    "short small bare plain",
+    "short below small bare plain"
 ];
 const NEXT = {
     Fit: ".wb-peak input",
@@ -3166,7 +3169,7 @@ function figure_strip_render({ model, el }) {
             class: "wb-kind"
         }, first.kind)), h("div", {
             class: "wb-figure-values"
-        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
+        }, line(first, "", first.tip, first), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
     const fit = ()=>{
         let tiles = Array.from(el.children, (one)=>{
             const kind = one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind");
