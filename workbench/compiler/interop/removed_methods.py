@@ -32,7 +32,8 @@ def importable_thunder() -> Iterator[None]:
                 if not hasattr(torch.Tensor, name):
                     setattr(torch.Tensor, name, _placeholder(f"torch.Tensor.{name}"))
                     placed.callback(delattr, torch.Tensor, name)
-            function, apply = torch.autograd.Function, vars(torch.autograd.Function)["apply"]
+            function: Any = torch.autograd.Function
+            apply = vars(function)["apply"]
             if not hasattr(function.apply, "__func__"):
                 function.apply = classmethod(_placeholder("torch.autograd.Function.apply.__func__"))
                 placed.callback(setattr, function, "apply", apply)
