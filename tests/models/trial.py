@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import workbench
@@ -20,6 +19,7 @@ from workbench.compiler import api
 from workbench.compiler.frontend.graph_breaks import parts_of
 from workbench.core.config import Config
 from workbench.errors import ChoiceError
+from workbench.programs.placement import seed_all
 from workbench.programs.tensors import find_tensors
 from workbench.runs.log.tensor_error import TensorError
 from workbench.runs.measure import accuracy, memory_meter, part_times
@@ -117,8 +117,7 @@ def _train(stepper: accuracy.Stepper) -> list[dict[str, RecordedTensor]]:
     optimizer = torch.optim.SGD(given or [torch.zeros(1)], lr=1e-3, momentum=0.9)
     recorded = []
     for step in range(STEPS):
-        torch.manual_seed(step)
-        np.random.seed(step)  # noqa: NPY002  # models of speech draw their masks from NumPy's generator
+        seed_all(step)  # models of speech draw their masks from NumPy's generator
         if not stepper.takes_steps:
             stepper.clear_grads()
         outputs = stepper.step()

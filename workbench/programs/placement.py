@@ -89,6 +89,14 @@ def random_states() -> list[torch.Tensor]:
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if known else ())]
 
 
+def seed_all(seed: int) -> None:
+    """Seed the random numbers of Python, NumPy and PyTorch."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed % 2**32)  # NumPy allows no other seeds
+
+
 @contextlib.contextmanager
 def restored_random_states() -> Iterator[None]:
     """Restore the states of the random numbers of Python, NumPy and PyTorch at the end of the context."""

@@ -20,22 +20,25 @@ from workbench.analysis.memory.allocator import dense_parts, storage_bytes
 from workbench.errors import ProgramError, is_out_of_memory, short_repr
 from workbench.interop.torch_private import OpOverload, TorchDispatchMode, _to_copy
 from workbench.programs.modes import active_modes
-from workbench.programs.placement import random_states
+from workbench.programs.placement import random_states, seed_all
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.runs.log.tensor_error import THIS_RUN, TensorError
 from workbench.runs.measure.in_double import Widening, widened
+from workbench.runs.measure.own_errors import (
+    FLOAT64,
+    InDouble,
+    compare_in_double,
+    is_unstable,
+    larger_errors,
+    own_errors_of,
+)
 from workbench.runs.measure.saved_reference import Reference, SavedReferences
 from workbench.runs.measure.tensor_diff import (
-    FLOOR,
     RELATIVE_TOLERANCE,
     SPREAD,
     OwnError,
     RecordedTensor,
     compare_tensors,
-    finite_elements,
-    largest_difference,
-    size_of,
-    tensor_parts,
     tensors_with_other_bits,
     to_double,
 )
@@ -73,9 +76,6 @@ STOCK_IS = (
     "compared with the workbench's own plan without choices, by Thunder's default executors and with its corrections"
 )
 """Description of the reference `STOCK`. In messages, it follows the reason why ``thunder.jit`` is not used."""
-
-FLOAT64 = "float64"
-"""Name of the reference that is the program in eager PyTorch with double precision."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -404,12 +404,12 @@ def step(callable_: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def first_step(stepper: Stepper, seed: int) -> dict[str, RecordedTensor]:
-    """Seed torch, run the first step of a newly built program, and record the results.
+    """Seed all random numbers, run the first step of a newly built program, and record the results.
 
     The gradients are cleared before the step, because copies of a program may share tensors of an imported module.
     """
     stepper.clear_grads()
-    torch.manual_seed(seed)
+    seed_all(seed)
     outputs = stepper.forward()
     return _finish(stepper, outputs)
 
@@ -466,7 +466,7 @@ def check_first_step(
     eager = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
     start = _start_of(eager)
     eager.clear_grads()
-    torch.manual_seed(seed)
+    seed_all(seed)
     with ForwardWatch() as watch:
         outputs = eager.forward()
     random, least = watch.random, max(least_tolerance(modes), watch.least)
@@ -477,6 +477,9 @@ def check_first_step(
 
     double = None if random else _run_in_double(build, cotangents, seed, modes)
     own_errors = {} if double is None else own_errors_of(by_eager, double, least)
+    if is_unstable(by_eager, own_errors):
+        for moved in map(partial(_run_moved, build, cotangents, seed, modes), _MOVES):
+            own_errors = larger_errors(own_errors, by_eager, moved)
     settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ))
     key = references.key(by_eager, *settings) if references is not None else ""
     found = references.load(key) if references is not None else None
@@ -527,7 +530,7 @@ def check_first_step(
     unstable = False
     if double is not None:
         same = not any(tensors_with_other_bits(recorded, reference) for reference in comparisons.values())
-        for error in _compare_double(recorded, by_eager, double, own_errors, least):
+        for error in compare_in_double(recorded, by_eager, double, own_errors, least):
             if error.lacks:
                 pass
             elif same and not error.ok:
@@ -744,51 +747,6 @@ def stepper_in_double(
             tensor.data = data
 
 
-_TRUSTED = 0.01
-"""Largest error of eager PyTorch in float32, as a share, for which rounding alone is taken as the reason."""
-
-
-@dataclasses.dataclass(frozen=True)
-class InDouble:
-    """Results of a step in eager PyTorch with double precision.
-
-    Attributes
-    ----------
-    recorded : dict of str to RecordedTensor
-    has_acted : bool
-        As in `workbench.runs.measure.in_double.Widening`.
-    least : float
-        Relative tolerance of the least precise data type among the program's own tensors.
-    """
-
-    recorded: Mapping[str, RecordedTensor]
-    has_acted: bool = False
-    least: float = 0.0
-
-    @classmethod
-    def of(cls, stepper: Stepper, recorded: Mapping[str, RecordedTensor]) -> InDouble:
-        """Return the results of a stepper of `stepper_in_double`."""
-        return cls(recorded, stepper.widening is not None and stepper.widening.has_acted, stepper.least)
-
-    def trusted_error(self, tensor: RecordedTensor, size: float, least: float) -> float:
-        """Return the largest error of eager PyTorch that may come from rounding, for a tensor of this size.
-
-        Code that looks at a data type computes something else if it gets float64 where it asked for float32. The
-        difference is then no error of eager PyTorch's, so nothing may be allowed because of it.
-        """
-        if not self.has_acted or tensor.value is None or tensor.value.dtype not in (torch.float32, torch.complex64):
-            return math.inf
-        return max(_TRUSTED, 10 * self.least, 10 * least) * size
-
-
-def _sizes(recorded: Mapping[str, RecordedTensor]) -> dict[str, float]:
-    """Return the largest size among the tensors of each kind."""
-    sizes: dict[str, float] = {}
-    for entry in recorded.values():
-        sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), size_of(entry.value))
-    return sizes
-
-
 def _run_in_double(
     build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
 ) -> InDouble | None:
@@ -796,83 +754,50 @@ def _run_in_double(
     with stepper_in_double(build, cotangents, seed, modes) as stepper:
         if stepper is None:
             return None
-        torch.manual_seed(seed)
+        seed_all(seed)
         try:
-            return InDouble.of(stepper, _finish(stepper, stepper.forward()))
+            recorded = _finish(stepper, stepper.forward())
+            has_acted = stepper.widening is not None and stepper.widening.has_acted
+            return InDouble(recorded, has_acted, stepper.least)
         except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
             return None
 
 
-def own_errors_of(eager: Mapping[str, RecordedTensor], double: InDouble, least: float = 0.0) -> dict[str, OwnError]:
-    """Return, for each tensor, the largest absolute error of eager PyTorch against double precision.
+_MOVES = (1, 2)
+"""Seeds of the steps of `_run_moved`."""
 
-    Such errors come from rounding. If large terms cancel, these errors are large, whatever the order in which the terms
-    are added. An overflow is no such error: it makes an element infinite or NaN, and says nothing about the others.
-    Tensors with another meaning in double precision are left out.
+
+def _run_moved(
+    build: Callable[[], Parts],
+    cotangents: Sequence[torch.Tensor] | None,
+    seed: int,
+    modes: Mapping[str, str],
+    move: int,
+) -> dict[str, RecordedTensor]:
+    """Run the first step in eager PyTorch with each floating-point value moved up or down by one rounding.
+
+    Return no results if the program refuses the moved values.
     """
-    sizes = _sizes(eager)
-    errors: dict[str, OwnError] = {}
-    for name, entry in double.recorded.items():
-        exact, known = entry.value, eager[name].value if name in eager else None
-        if exact is not None and known is not None and known.is_floating_point() and exact.shape == known.shape:
-            known, exact = known.double(), exact.double()
-            finite = finite_elements(exact)
-            if tensor_parts(known)[-1].shape == finite.shape:
-                error = largest_difference(known, exact, finite & finite_elements(known))
-                trusted = double.trusted_error(eager[name], max(size_of(known), FLOOR * sizes[entry.kind]), least)
-                if math.isfinite(error) and error <= trusted:
-                    errors[name] = OwnError(error, finite)
-    return errors
-
-
-def _compare_double(
-    recorded: Mapping[str, RecordedTensor],
-    eager: Mapping[str, RecordedTensor],
-    double: InDouble,
-    own_errors: Mapping[str, OwnError],
-    least: float,
-) -> Iterator[TensorError]:
-    """Compare the finite elements of the recorded tensors with results in double precision.
-
-    The tolerance is the dtype's tolerance, or `least` if that is larger, plus `SPREAD` times eager's own error.
-    """
-    left_out = {name: entry for name, entry in double.recorded.items() if name not in own_errors}
-    untrusted = own_errors_of(eager, InDouble(left_out))
-    sizes = _sizes(double.recorded)
-    for name, entry in double.recorded.items():
-        exact, ours = entry.value, recorded[name].value if name in recorded else None
-        if exact is None or ours is None or not entry.changed or name not in {*own_errors, *untrusted}:
-            continue
-        if name in untrusted:
-            size = size_of(eager[name].value)
-            yield TensorError(
-                name=name,
-                against=FLOAT64,
-                dtype=str(ours.dtype).removeprefix("torch."),
-                max_abs_error=untrusted[name].size,
-                max_rel_error=untrusted[name].size / size if size > 0 else math.inf,
-                tolerance=math.inf,
-                ok=True,
-                lacks=FLOAT64,
-            )
-            continue
-        ours, dtype = ours.double(), ours.dtype
-        finite = own_errors[name].finite
-        # Elements that are not finite are compared with eager PyTorch's.
-        among = finite & finite_elements(ours) if finite.shape == tensor_parts(ours)[-1].shape else None
-        worst, size = largest_difference(ours, exact.double(), among), size_of(exact)
-        relative = RELATIVE_TOLERANCE.get(dtype, 0.0)
-        relative = max(relative, least) if relative else 0.0
-        tolerance = SPREAD * own_errors[name].size + relative * max(size, FLOOR * sizes.get(entry.kind, 0.0))
-        yield TensorError(
-            name=name,
-            against=FLOAT64,
-            dtype=str(dtype).removeprefix("torch."),
-            max_abs_error=worst,
-            max_rel_error=worst / size if size > 0 else (0.0 if worst == 0 else math.inf),
-            tolerance=tolerance,
-            ok=worst <= tolerance,
-        )
+    callable_, args, kwargs = build()
+    stepper = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
+    stepper.cotangents = None if cotangents is None else list(cotangents)
+    stepper.clear_grads()
+    floating = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
+    kept = [tensor.data for tensor in floating]
+    generator = torch.Generator().manual_seed(move)
+    for tensor in floating:
+        signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor.device) * 2 - 1
+        tensor.data = tensor.data * (1 + signs * torch.finfo(tensor.dtype).eps).to(tensor.dtype)
+    seed_all(seed)
+    try:
+        return _finish(stepper, stepper.forward())
+    except Exception:  # noqa: BLE001  # for example, a program may check the sum of a row
+        return {}
+    finally:
+        # Restore the data, because all copies of a program may share tensors of the program's closure.
+        stepper.clear_grads()
+        for tensor, data in zip(floating, kept, strict=True):
+            tensor.data = data
 
 
 def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from workbench.compiler.planner import kernel_identity
 from workbench.errors import is_out_of_memory
+from workbench.programs.placement import seed_all
 from workbench.runs.measure import accuracy
 from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
 from workbench.runs.measure.tensor_diff import RecordedTensor, compare_tensors, tensors_with_other_bits
@@ -200,7 +201,7 @@ def train(
     trained = {name: p for name, p in stepper.parameters.items() if p.requires_grad}
     sums: dict[str, torch.Tensor] = {}
     outputs = None
-    torch.manual_seed(seed)
+    seed_all(seed)
     watch = accuracy.ForwardWatch() if eager else None
     for _ in range(STEPS):
         stepper.clear_grads()

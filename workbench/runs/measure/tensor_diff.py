@@ -71,7 +71,8 @@ class OwnError:
     Attributes
     ----------
     size : float
-        The largest absolute difference, among the elements that are finite in both.
+        The largest absolute difference, among the elements that are finite in both. If the program is unstable, also
+        the largest difference between steps of eager PyTorch whose values are one rounding apart.
     finite : torch.Tensor
         For each element, whether it is finite in double precision. Where the reference overflowed and this run did not,
         this run is compared with double precision only.

@@ -436,8 +436,7 @@ def _compile(
     Return the results of this step, its kernels, and a stepper for further steps. The results and kernels are empty if
     accuracy is not checked. The kernels are empty, too, if Thunder does not compile the program.
     """
-    import torch
-
+    from workbench.programs.placement import seed_all
     from workbench.runs.measure import accuracy
 
     original, args, kwargs = build()
@@ -451,7 +450,7 @@ def _compile(
     start_s = log.now_s()
     jitted = compile_program(original, recorder)
     stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed, modes=modes)
-    torch.manual_seed(options.seed)
+    seed_all(options.seed)
     # Time unmodified Thunder without the workbench's patches.
     with install.unpatched_thunder() if stock else contextlib.nullcontext():
         outputs = stepper.forward()
