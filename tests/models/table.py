@@ -1,9 +1,9 @@
 """Try every model of the zoo and write docs/reference/models.md: ``python -m tests.models.table``.
 
 A new process tries each model, with a time limit. The model's row is then appended to a file, so that an interrupted
-run can resume. ``--again NAME…`` tries the named models again.
+run can resume. ``--again NAME…`` tries the named models again, and changes no other row.
 
-The page can have a column for a second PyTorch. Run ``--rows SECOND --rows-only`` in the environment of that PyTorch.
+The page has a column for a second PyTorch. Run ``--rows SECOND --rows-only`` in the environment of that PyTorch.
 Then write the page in the environment of the first PyTorch, with ``--second SECOND``.
 """
 
@@ -37,7 +37,10 @@ from workbench.errors import ProgramError, WorkbenchError
 from workbench.util.disk_cache import CAPTURES
 
 CHOICES = 10
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
+_ROOT = Path(__file__).parents[2]
+PAGE = _ROOT / "docs" / "reference" / "models.md"
+ROWS = _ROOT / "benchmarks" / "results" / "models.jsonl"
+SECOND_ROWS = _ROOT / "benchmarks" / "results" / "models_second_torch.jsonl"
 LIMIT_S = 600
 """Limit of a trial in CPU seconds."""
 _ELAPSED_S = 30 * LIMIT_S
@@ -309,7 +312,8 @@ def page(rows: list[dict[str, Any]], seconds: dict[str, dict[str, Any]] | None =
     version = next((found["torch"] for found in seconds.values()), "")
     columns = [*_COLUMNS, f"right on {version}"] if version else list(_COLUMNS)
     right, opened = sum(map(is_right, rows)), sum("capture" in found for found in rows)
-    versions = ", ".join(f"{package} {version}" for package, version in installed_versions().items())
+    installed = installed_versions().items()  # without the workbench: the rows come from several of its versions
+    versions = ", ".join(f"{name} {version}" for name, version in installed if name != "thunder-workbench")
     what = _WHAT.format(versions=versions, rows=len(rows), opened=opened, right=right)
     lines = [
         "# Models that were tried",
@@ -368,9 +372,9 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 def main() -> None:
     """Try the models that have no row or are named by ``--again``, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=Path, default=Path("models.jsonl"), help="where rows are kept")
+    parser.add_argument("--rows", type=Path, default=ROWS, help="where rows are kept")
     parser.add_argument("--rows-only", action="store_true", help="keep the page as it is")
-    parser.add_argument("--second", type=Path, help="rows of a second PyTorch, for a column of the page")
+    parser.add_argument("--second", type=Path, default=SECOND_ROWS, help="rows of a second PyTorch")
     parser.add_argument("--again", nargs="*", default=[], metavar="NAME", help="models to try anew")
     parser.add_argument("--fusions", action="store_true", help="plan each model for a GPU, too, and count its fusions")
     parser.add_argument("--only", nargs="*", default=list(zoo.MODELS), metavar="NAME", help="models to try, in order")
@@ -382,7 +386,7 @@ def main() -> None:
             with asked.rows.open("a") as file:
                 file.write(json.dumps(kept[name]) + "\n")
     if not asked.rows_only:
-        seconds = _read(asked.second) if asked.second else None
+        seconds = _read(asked.second) if asked.second.exists() else None
         PAGE.write_text(page([kept[name] for name in zoo.MODELS if name in kept], seconds))
 
 
