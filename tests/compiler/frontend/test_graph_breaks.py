@@ -1049,3 +1049,35 @@ def test_a_reason_for_parts_says_how_a_write_stays_in_the_graph() -> None:
         return made * 2
 
     assert workbench.open(detaches, *given, device="cpu", executor="torch").capture == "dynamo"
+
+
+class AppendsLosses(nn.Module):
+    """A loss of selected elements, as a detector has it. Dynamo compiles it in each step, because its list is new."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        losses = []
+        for row in (x[:8], x[8:16]):
+            losses.append(row[row > 0].sum() * self.weight.sum() + row[row < 0].sum())  # noqa: PERF401
+        return losses[0] + losses[1]
+
+
+@pytest.mark.slow
+def test_a_step_that_compiles_each_time_frees_the_tensors_of_the_forward_before_the_backward() -> None:
+    loss, repeats = AppendsLosses(), 1000
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        batch = x.repeat(repeats)
+        torch._dynamo.graph_break()
+        return loss(batch)
+
+    memory = workbench.open(program, torch.linspace(-1, 1, 8), device="cpu", executor="torch").memory
+    assert memory is not None
+    batch_bytes = 8 * 4 * repeats
+    assert memory.peak_bytes > batch_bytes
+    ends = [int(bytes_) for where, bytes_ in zip(memory.where, memory.live_bytes, strict=True) if "backward" in where]
+    assert ends
+    assert max(ends) < batch_bytes

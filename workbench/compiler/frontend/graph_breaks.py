@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import gc
 import hashlib
 import operator
 import time
@@ -82,7 +83,9 @@ run uncompiled without a message.
 
 _REHEARSALS = 3
 """Largest number of rehearsals of a step. A step in which Dynamo compiles is rehearsed again, because Dynamo's errors
-keep frames of the program alive, with tensors that a later step frees.
+keep frames of the program alive, with tensors that a later step frees. Some programs compile in each step, such as a
+program with `losses.append(part(x))`: Dynamo checks that the list is the same object. In the last rehearsal, a garbage
+collection after the forward removes these frames.
 """
 
 
@@ -407,10 +410,11 @@ def _pieces_of(
                     call(*args, **kwargs)
                 state = [*find_tensors((program, args, kwargs)).tensors.values()]
                 _clear_gradients(state)
-                for _ in range(_REHEARSALS):
+                for left in reversed(range(_REHEARSALS)):
                     compiled = len(codes)
                     rehearsal = StepRecorder(None if with_values else mode, state)
-                    recorded = _rehearse_step(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
+                    rehearsed = functools.partial(call if left else _collected(call), *args, **kwargs)
+                    recorded = _rehearse_step(rehearsal, rehearsed, bool(optimizers), found)
                     _clear_gradients(state)
                     if len(codes) == compiled:
                         break
@@ -449,6 +453,17 @@ def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
     for tensor in tensors:
         if tensor.is_leaf:
             tensor.grad = None
+
+
+def _collected(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls `call`, and then removes the frames that are only in cycles."""
+
+    def collected(*args: Any, **kwargs: Any) -> Any:
+        made = call(*args, **kwargs)
+        gc.collect()
+        return made
+
+    return collected
 
 
 def _rehearse_piece(rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any]) -> Any:
