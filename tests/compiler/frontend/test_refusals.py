@@ -18,6 +18,7 @@ from torch import nn
 
 import workbench
 from tests.trial_counts import beyond
+from workbench.bench import PartsBench
 from workbench.compiler.frontend.trace_errors import remedy
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import FakeTensorMode
@@ -245,6 +246,17 @@ def test_a_program_with_a_pytorch_part_is_refused_as_one_graph_with_a_remedy(
 def test_a_number_read_from_a_tensor_is_refused_with_a_remedy() -> None:
     with pytest.raises(ProgramError, match=r"test_refusals\.py:\d+ .*pass the number to the program"):
         workbench.open(picks, torch.randn(4, 4), device="cpu", capture="dynamo")
+
+
+@pytest.mark.slow
+def test_an_operator_whose_sizes_are_values_of_tensors_says_so() -> None:
+    def pads(x: torch.Tensor, left: torch.Tensor) -> torch.Tensor:
+        return nn.functional.pad(x * 2, (left, left)).sum()
+
+    bench = workbench.open(pads, torch.randn(2, 4, requires_grad=True), torch.tensor(1), device="cpu")
+    assert isinstance(bench, PartsBench)
+    reasons = [part.refusal for part in bench.parts if part.opaque]
+    assert any("compute sizes in Python" in reason and "the value of a tensor" in reason for reason in reasons), reasons
 
 
 def test_mismatched_shapes_are_reported_once() -> None:

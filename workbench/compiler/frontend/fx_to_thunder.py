@@ -29,7 +29,13 @@ from workbench.compiler.fastpath.call_memo import Location
 from workbench.compiler.frontend.differentiability import lost_conjugate, why_no_gradient
 from workbench.compiler.frontend.plain_flex_attention import record_attention
 from workbench.compiler.frontend.selective_checkpoints import saved_nodes
-from workbench.compiler.frontend.trace_errors import ASSERTED, DRAWS_AGAIN, FLEXIBLE, remedy
+from workbench.compiler.frontend.trace_errors import (
+    ASSERTED,
+    DRAWS_AGAIN,
+    FLEXIBLE,
+    NUMBER_OF_TENSOR,
+    remedy,
+)
 from workbench.compiler.interop import default_dtype_device, source_file, thunder_patches
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
@@ -742,12 +748,18 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
     raise RefusedNodeError(_refusal_text(frame, node, error), node) from error
 
 
+_NO_OPERATOR = "'NoneType' object is not callable"
+"""Thunder's error if a rule that expects a number, such as a size, calculates with a tensor."""
+
+
 def _refusal_text(frame: Frame, node: fx.Node, error: Exception) -> str:
     behind = node
     while not frame.line and behind.op != "output":  # Dynamo inserted the node for a later node
         behind = behind.next
         frame = place_of(behind, {})[1]
     where = line_prefix(frame.file, frame.line)
+    if str(error) == _NO_OPERATOR and _has_number_from_tensor(node):
+        error = NotImplementedError(NUMBER_OF_TENSOR)
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
     name = name_of(node.target)
@@ -757,6 +769,14 @@ def _refusal_text(frame: Frame, node: fx.Node, error: Exception) -> str:
         "write it with other operators of PyTorch, or define it with torch.library.custom_op and register_autograd"
     )
     return f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})"
+
+
+def _has_number_from_tensor(node: fx.Node) -> bool:
+    """Return whether a list among the arguments, such as a size, contains a tensor without dimensions."""
+    given = [*node.args, *node.kwargs.values()]
+    leaves = pytree.tree_leaves([value for value in given if isinstance(value, tuple | list)])
+    known = [leaf.meta.get("example_value") for leaf in leaves if isinstance(leaf, fx.Node)]
+    return any(isinstance(value, torch.Tensor) and value.ndim == 0 for value in known)
 
 
 def name_of(target: Any) -> str:

@@ -39,6 +39,9 @@ FLEXIBLE = "in flex_attention"
 ASSERTED = "asserted by the program"
 """Part of the reason for a check of values, either in the user's code or added by PyTorch."""
 
+NUMBER_OF_TENSOR = "a number among its arguments is the value of a tensor"
+"""Reason of an operator whose rule expects a number, such as a size or a width, and gets a tensor."""
+
 _DIFFERENTIATES = (
     "the program takes a derivative: open the function that it differentiates (its backward is planned, too), or write "
     "out the derivative"
@@ -153,6 +156,10 @@ _CAUSES = (
         r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b|_assert_scalar",
         "values move between tensors and Python here: compute with tensors only, or read the values before or after "
         "the program",
+    ),
+    (
+        NUMBER_OF_TENSOR,
+        "compute sizes in Python, from shapes and numbers: x.shape[-1] // 2 instead of a tensor's value",
     ),
     (
         r"builtin operator `(print|input|open)`",
