@@ -27,9 +27,6 @@ FLOAT64 = "float64"
 _TRUSTED = 0.01
 """Largest error of eager PyTorch in float32, as a share, for which rounding alone is taken as the reason."""
 
-_UNSTABLE = 100
-"""Multiple of a data type's tolerance above which eager PyTorch's own error makes a program unstable."""
-
 
 @dataclasses.dataclass(frozen=True)
 class InDouble:
@@ -90,11 +87,11 @@ def own_errors_of(eager: Mapping[str, RecordedTensor], double: InDouble, least: 
 
 
 def is_unstable(eager: Mapping[str, RecordedTensor], own_errors: Mapping[str, OwnError]) -> bool:
-    """Return whether eager PyTorch's own error in some tensor is much larger than rounding errors usually are."""
+    """Return whether eager PyTorch's own error in some tensor exceeds the tolerance of the tensor's data type."""
     sizes = _sizes(eager)
     for name, own in own_errors.items():
         value = eager[name].value
-        allowed = 0.0 if value is None else _UNSTABLE * RELATIVE_TOLERANCE.get(value.dtype, 0.0)
+        allowed = 0.0 if value is None else RELATIVE_TOLERANCE.get(value.dtype, 0.0)
         if own.size > allowed * max(size_of(value), FLOOR * sizes[eager[name].kind]):
             return True
     return False
