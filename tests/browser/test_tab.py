@@ -309,8 +309,16 @@ def box(lab: Lab, part: str) -> dict[str, float]:
 def boxes(lab: Lab) -> list[dict[str, float]]:
     """Return the positions and sizes of the tab's parts and of each figure."""
     parts = [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".wb-status", ".wb-places", OPEN]
-    figures = lab.page.locator(f"{TAB} .wb-figure")
-    return [box(lab, part) for part in parts] + [dict(one.bounding_box() or {}) for one in figures.all()]
+    # Read all boxes at once, because the strip may replace its figures between two calls.
+    found: list[dict[str, float]] = lab.page.evaluate(
+        """([parts, figures]) => {
+            const found = [...parts.map(part => document.querySelector(part)), ...document.querySelectorAll(figures)];
+            return found.map(one => one.getBoundingClientRect())
+                .map(({ x, y, width, height }) => ({ x, y, width, height }));
+        }""",
+        [[f"{TAB} {part}" for part in parts], f"{TAB} .wb-figure"],
+    )
+    return found
 
 
 def out_of_sight(lab: Lab, parts: list[str]) -> list[str]:

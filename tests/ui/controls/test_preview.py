@@ -125,7 +125,7 @@ def test_the_preview_says_that_an_option_is_in_force_or_refused(app, no_plans):
 def test_a_preview_of_a_refused_choice_does_not_say_that_the_choice_is_in_force(app, monkeypatch):
     site, asked, refuse = legal(app), threading.Event(), threading.Event()
 
-    def refused(_):
+    def refused(_, by_hand):
         asked.set()
         assert refuse.wait(60)
         raise ChoiceError("these choices conflict")

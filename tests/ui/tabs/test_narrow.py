@@ -24,9 +24,9 @@ CELL = 1008
 
 @pytest.fixture
 def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
-    def open_page(module: str, content: dict[str, Any], width: int) -> Page:
+    def open_page(module: str, content: dict[str, Any], width: int, **state: Any) -> Page:
         file = tmp_path / "view.html"
-        text = page_text(module, {"content": content, "selected": "", "marked": []}, width=width)
+        text = page_text(module, {"content": content, "selected": "", "marked": [], **state}, width=width)
         # The style of the panels depends on the width of the app.
         file.write_text(text.replace("<body ", '<body class="wb-app" ', 1).replace("padding:16px", f"width:{width}px"))
         blank.set_viewport_size({"width": 1440, "height": 900})
@@ -164,21 +164,22 @@ def test_a_statements_name_and_source_line_are_not_cut_if_they_fit(mount):
 @pytest.mark.parametrize("program", ["llama", "fsdp_llama", "LlamaForCausalLM", "Qwen2VLForConditionalGeneration"])
 def test_the_header_is_one_line_at_each_width(mount, program: str, width: int):
     content = {"program": program, "place": ["planned, torchcompile_aten executor"], "ranks": 1}
-    page = mount("controls", content, width)
+    plan = {"target": "plan", "name": "Plan", "about": "", "file": "plan.json"}
+    page = mount("controls", content, width, targets=[plan])
     bar = page.locator(".wb-bar:not(.wb-ranks)")
     assert bar.bounding_box()["height"] <= 40
     parts = bar.locator(":is(.wb-program, button, input)").evaluate_all(
         """all => all.map((el) => el.getBoundingClientRect())
             .map(({ left, right, top, bottom }) => [left, right, (top + bottom) / 2])"""
     )
-    assert len(parts) == 10
+    assert len(parts) == 11
     assert all(abs(middle - parts[0][2]) <= 2 for _, _, middle in parts[1:])
     assert all(left >= before - 0.5 for (_, before, _), (left, _, _) in itertools.pairwise(parts)), "buttons overlap"
     assert parts[-1][1] <= width
     for button in bar.locator("button").all():
         assert button.evaluate("el => el.scrollWidth <= el.clientWidth"), button.inner_text()
         assert button.evaluate("el => el.offsetWidth >= 24 && el.offsetHeight >= 24")
-    for name in ("Compile & run", "Cancel", "Undo", "Redo", "Export", "Open in a tab", "Full screen"):
+    for name in ("Compile & run", "Cancel", "Undo", "Redo", "Export", "Save plan", "Open in a tab", "Full screen"):
         assert bar.get_by_role("button", name=name).count() == 1
 
 
