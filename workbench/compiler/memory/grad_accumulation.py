@@ -8,7 +8,6 @@ tensor has the leaf's layout, and if nothing else holds the tensor. In all other
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -17,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.analysis.memory.allocator import allocated_bytes
-from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
+from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_device, to_torch_dtype
 from workbench.compiler.memory.kernel_workspace import copy_inside_bytes
-from workbench.compiler.trace.proxy_traits import Traits, shape_of, traits_of
 
 if TYPE_CHECKING:
     from workbench.compiler.memory.views_and_writes import TraceFacts
@@ -80,49 +78,28 @@ def accumulated_gradients(
         if argument.name in past:
             given.append(Accumulated(gradient, 0, 0))
             continue
-        traits, strides, of_leaf = traits_of(gradient), facts.strides[gradient.name], facts.strides[argument.name]
-        copied = _copied_bytes(traits, gradient.dtype, strides, shape_of(argument), of_leaf, held)
-        given.append(Accumulated(gradient, *copied))
+        device_type = to_torch_device(gradient.device).type
+        strides, of_leaf = facts.strides[gradient.name], facts.strides[argument.name]
+        if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
+            # Thunder may return a gradient in the shape to which the leaf was broadcast, even if the trace shows the
+            # leaf's shape. Autograd's engine sums such a gradient into a new tensor (`validate_outputs` in
+            # ``torch/csrc/autograd/engine.cpp``).
+            summed_bytes = allocated_bytes(
+                math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize, device_type
+            )
+            given.append(Accumulated(gradient, summed_bytes, summed_bytes))
+            continue
+        if not held and obeys_layout_contract(strides, gradient.shape, of_leaf):
+            given.append(Accumulated(gradient, 0, 0))
+            continue
+        shape, dtype = tuple(gradient.shape), to_torch_dtype(gradient.dtype)
+        copied_bytes = allocated_bytes(math.prod(shape) * dtype.itemsize, device_type)
+        inside_bytes = 0
+        if device_type == "cpu":
+            into = of_leaf if _is_dense(of_leaf, shape) else tuple(_row_by_row(shape))
+            inside_bytes = copy_inside_bytes(shape, strides, into, dtype)
+        given.append(Accumulated(gradient, copied_bytes, copied_bytes + inside_bytes))
     return given
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _copied_bytes(
-    gradient: Traits,
-    declared: Any,
-    strides: tuple[int, ...],
-    leaf_shape: tuple[int, ...],
-    of_leaf: tuple[int, ...],
-    held: bool,
-) -> tuple[int, int]:
-    """Return the bytes of the new tensor that autograd makes of a gradient, and the most bytes allocated meanwhile.
-
-    Parameters
-    ----------
-    gradient : Traits
-    declared : thunder.dtypes.dtype
-        Data type of the gradient.
-    strides, of_leaf : tuple of int
-        Strides of the gradient and of the leaf, in elements.
-    leaf_shape : tuple of int
-    held : bool
-        Whether another gradient shares memory with this one.
-    """
-    shape, dtype, device_type = gradient.shape, to_torch_dtype(declared), gradient.device.partition(":")[0]
-    if shape != leaf_shape or len(strides) != len(of_leaf):
-        # Thunder may return a gradient in the shape to which the leaf was broadcast, even if the trace shows the
-        # leaf's shape. Autograd's engine sums such a gradient into a new tensor (`validate_outputs` in
-        # ``torch/csrc/autograd/engine.cpp``).
-        summed_bytes = allocated_bytes(math.prod(leaf_shape) * dtype.itemsize, device_type)
-        return summed_bytes, summed_bytes
-    if not held and obeys_layout_contract(strides, shape, of_leaf):
-        return 0, 0
-    copied_bytes = allocated_bytes(math.prod(shape) * dtype.itemsize, device_type)
-    inside_bytes = 0
-    if device_type == "cpu":
-        into = of_leaf if _is_dense(of_leaf, shape) else tuple(_row_by_row(shape))
-        inside_bytes = copy_inside_bytes(shape, strides, into, dtype)
-    return copied_bytes, copied_bytes + inside_bytes
 
 
 class _PendingGradients:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import chain, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -188,38 +187,15 @@ _RANDOM, _VIEW = int(StatementFlag.RANDOM), int(StatementFlag.VIEW)
 _UNMEASURED = int(StatementFlag.UNMEASURED)
 
 
-class _BlockValues(NamedTuple):
-    """Some of the values of a `_Block`: their numbers in the block, in order, and their properties."""
-
-    numbers: NDArray[np.intp]
-    names: tuple[str, ...]
-    flags: tuple[int, ...]
-    traits: tuple[Traits, ...]
-
-    @classmethod
-    def of(cls, proxies: Sequence[Any], number: Mapping[str, int]) -> _BlockValues:
-        """Return the values of `proxies`. `number` has the number of each name."""
-        names = tuple([proxy.name for proxy in proxies])
-        numbers = np.asarray(list(map(number.__getitem__, names)), np.intp)
-        return cls(numbers, names, tuple(map(_flags_of_value, proxies)), tuple(map(_traits, proxies)))
-
-    def take(self, places: list[int]) -> _BlockValues:
-        """Return only the values at `places`."""
-        return _BlockValues(
-            self.numbers[places],
-            tuple([self.names[at] for at in places]),
-            tuple([self.flags[at] for at in places]),
-            tuple([self.traits[at] for at in places]),
-        )
-
-
 class _Block(NamedTuple):
     """The rows of consecutive statements and of their members. Names have numbers, in order of first appearance."""
 
     key: BlockKey
-    outside: _BlockValues
-    """The values that no row makes."""
-    made: _BlockValues
+    names: tuple[str, ...]
+    flags: tuple[int, ...]
+    """For each name, the flags of this value."""
+    traits: tuple[Traits, ...]
+    """For each name, the properties of this value."""
     row_names: tuple[str, ...]
     executors: tuple[str, ...]
     groups: tuple[tuple[int, Any], ...]
@@ -288,11 +264,11 @@ def _block_of(bsyms: Sequence[BoundSymbol], effects: Sequence[StatementEffects],
             for way, names in (("inputs", row.read), ("outputs", row.made)):
                 columns[way] += map(number.__getitem__, names)
                 columns[f"{way} of row"].append(len(names))
-    made = frozenset(chain.from_iterable([row.made for row in rows]))
     return _Block(
         key=BlockKey(),
-        outside=_BlockValues.of([proxy for name, proxy in first.items() if name not in made], number),
-        made=_BlockValues.of([proxy for name, proxy in first.items() if name in made], number),
+        names=tuple(first),
+        flags=tuple(map(_flags_of_value, first.values())),
+        traits=tuple(map(_traits, first.values())),
         row_names=tuple([row.name for row in rows]),
         executors=tuple([row.executor for row in rows]),
         groups=tuple([(at, row.group) for at, row in enumerate(rows) if row.group is not None]),
@@ -338,8 +314,8 @@ class _Builder:
         self.computes: list[str] = []
         self.added: list[tuple[_Block, int | None]] = []
         """Blocks, each with the side of its statements if it is the same for all."""
-        self.numbers: list[NDArray[np.int32]] = []
-        """For each value of each block, its index in the graph."""
+        self.numbers: list[int] = []
+        """For each name of each block, the index of its value."""
         self.frees: list[tuple[int, list[int]]] = []
         """Rows, in order, with the values that are freed after them."""
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
@@ -373,27 +349,14 @@ class _Builder:
 
     def _add_block(self, block: _Block, side: int | None) -> None:
         start, index, known = len(self.row_names), self.index, len(self.traits)
-        outside, made = block.outside, block.made
-        value = np.empty(len(outside.names) + len(made.names), np.int32)
-        read = list(map(index.get, outside.names, repeat(-1)))
-        if -1 not in read:
-            value[outside.numbers] = read
-            if not index.keys().isdisjoint(made.names):
-                value[made.numbers] = [index.get(name, -1) for name in made.names]
-                made = made.take([at for at, name in enumerate(made.names) if name not in index])
-            value[made.numbers] = np.arange(known, known + len(made.names))
-            index.update(zip(made.names, range(known, known + len(made.names)), strict=True))
-            self.traits += made.traits
-            self.flags += made.flags
-        else:
-            # Add new values in the order in which they appear in the block.
-            for number, name, flags, traits in sorted(chain(zip(*outside, strict=True), zip(*made, strict=True))):
-                if name not in index:
-                    index[name] = len(self.traits)
-                    self.traits.append(traits)
-                    self.flags.append(flags)
-                value[number] = index[name]
-        self.numbers.append(value)
+        value = [index.setdefault(name, -1) for name in block.names]
+        if -1 in value:
+            new = [at for at, found in enumerate(value) if found < 0]
+            for number, at in enumerate(new, known):
+                value[at] = index[block.names[at]] = number
+            self.traits += [block.traits[at] for at in new]
+            self.flags += [block.flags[at] for at in new]
+        self.numbers += value
         self.added.append((block, side))
         self.row_names += block.row_names
         self.executors += block.executors
@@ -422,8 +385,7 @@ class _Builder:
         for begin, (block, side) in zip(np.cumsum([0, *rows]).tolist(), self.added, strict=False):
             if side is not None:
                 columns["side"][begin : begin + len(block.row_names)] = side
-        numbers = np.concatenate([np.empty(0, np.int32), *self.numbers])
-        first_name = np.cumsum([0, *map(len, self.numbers)])
+        numbers, first_name = np.asarray(self.numbers, np.int32), np.cumsum([0, *(len(b.names) for b, _ in self.added)])
         for way in ("inputs", "outputs"):
             columns[way] = numbers[
                 columns[way] + np.repeat(first_name[:-1], np.asarray(list(map(len, parts[way])), np.intp))
@@ -437,8 +399,8 @@ class _Builder:
 
     def values(self, tree: Any) -> tuple[int, ...]:
         """Return the index of the value of each leaf of `tree`; -1 for a leaf that is not in the table of values."""
-        get = self.index.get
-        return tuple([get(leaf.name, -1) if isinstance(leaf, Proxy) else -1 for leaf in tree_flatten(tree)[0]])
+        leaves = (leaf.name if isinstance(leaf, Proxy) else "" for leaf in tree_flatten(tree)[0])
+        return tuple(self.index.get(name, -1) for name in leaves)
 
     def _freed_values(self) -> Ragged:
         """Return, for each row, the values that are freed after it."""
@@ -449,18 +411,17 @@ class _Builder:
 
     def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: StepBoundary) -> Graph:
         """Return the graph of all statements and values that were added."""
-        count = len(self.index)
-        storage = np.fromiter(map(storages.storage_of.get, self.index, repeat(-1)), np.int64, count)
-        used = np.unique(storage[storage >= 0])
-        # The last element stands for the storage -1.
-        renumbered, first_value = (np.full(len(storages.root) + 1, -1, np.int32) for _ in range(2))
-        renumbered[used] = np.arange(len(used))
-        first_value[storage[::-1]] = np.arange(count)[::-1]
-        roots = np.asarray([self.index.get(storages.root[s], -1) for s in used.tolist()], np.int32)
+        storage = [storages.storage_of.get(name, -1) for name in self.index]
+        used = sorted(set(storage) - {-1})
+        renumbered = {s: i for i, s in enumerate(used)}
+        roots = {s: self.index.get(storages.root[s], -1) for s in used}
+        for value, s in enumerate(storage):
+            if s >= 0 and roots[s] < 0:
+                roots[s] = value
         columns = self._columns()
         inputs, outputs = (Ragged.joined(columns[f"{way} of row"], columns[way]) for way in ("inputs", "outputs"))
         flags = columns["flags"]
-        flags[_views(flags, inputs, outputs, storage)] |= _VIEW
+        flags[_views(flags, inputs, outputs, np.asarray(storage, np.int64))] |= _VIEW
         shape, nbytes, dtype, device = zip(*self.traits, strict=True) if self.traits else ((), (), (), ())
         group = np.full(len(self.row_names), -1, np.int32)
         for row, ranks in self.groups:
@@ -490,14 +451,14 @@ class _Builder:
                 shape=shape,
                 dtype=dtype,
                 device=device,
-                storage=renumbered[storage],
-                producer=_producers(outputs, columns["parent"], count),
+                storage=np.asarray([renumbered.get(s, -1) for s in storage], np.int32),
+                producer=_producers(outputs, columns["parent"], len(self.index)),
                 bytes=np.asarray(nbytes, np.int64),
                 flags=np.asarray(self.flags, np.int32),
             ),
             storages=Storages(
-                bytes=np.asarray(storages.storage_bytes, np.int64)[used],
-                root=np.where(roots < 0, first_value[used], roots),
+                bytes=np.asarray([storages.storage_bytes[s] for s in used], np.int64),
+                root=np.asarray([roots[s] for s in used], np.int32),
             ),
             origins=origins,
             groups=tuple(self.group_ranks.values()),
@@ -733,9 +694,8 @@ def read_execution_and_strides(
             for given, taken in zip(returned[1], _received_values(backward), strict=False)
             for pair in zip(given, taken, strict=False)
         ]
-        for proxy in [leaf for pair in handed for leaf in pair if isinstance(leaf, Proxy)]:
-            if proxy.name not in builder.index:
-                builder.value(proxy)
+        for proxy in (leaf for pair in handed for leaf in pair if isinstance(leaf, Proxy)):
+            builder.value(proxy)
         gradients = _return(backward).args[0]
         past = _enter_passed_gradients(
             builder, found, returned[0]["flat_output"], returned[0]["flat_args"], context.beside

@@ -418,8 +418,8 @@ class _StorageWalk:
         mentioned: tuple[str, ...] | None = segment.get_or_make("tensors", lambda: _tensor_names(segment.bsyms))
         if mentioned is None:
             return self.visit(segment)
-        outside = tuple(filter(self.storage_of.__contains__, mentioned))
-        storages, tensors = (list(map(of.__getitem__, outside)) for of in (self.storage_of, self.tensor_of))
+        outside = tuple([name for name in mentioned if name in self.storage_of])
+        storages, tensors = ([of[name] for name in outside] for of in (self.storage_of, self.tensor_of))
         groups = dict.fromkeys(storages), dict.fromkeys(tensors)
         shared = tuple(
             None if len(group) == len(all) else _equal_groups(all)
@@ -429,8 +429,8 @@ class _StorageWalk:
             "effects",
             self.settings,
             outside,
-            tuple(map(self.strides.__getitem__, outside)),
-            tuple(filter(self.views.__contains__, outside)),
+            tuple([self.strides[name] for name in outside]),
+            tuple([name for name in outside if name in self.views]),
             self.misdeclared(outside),
             shared,
         )
