@@ -117,7 +117,19 @@ SHOWN = """([count, asked]) => {
     return notebook?.content?.model?.cells?.length === count && notebook.sessionContext.hasNoKernel !== asked;
 }"""
 KERNEL = "() => String(jupyterapp.shell.currentWidget.sessionContext.session?.kernel)"
-COUNTS = "() => Array.from(jupyterapp.shell.currentWidget.content.model.cells, cell => cell.executionCount)"
+
+
+def execution_counts(lab: Lab) -> list[int | None]:
+    """Return the number of each cell, after all executions that were asked for.
+
+    JupyterLab numbers a cell when the kernel's reply arrives, which is after the cell's output.
+    """
+    lab.kernel_eval("None")
+    return list(
+        lab.page.evaluate(
+            "() => Array.from(jupyterapp.shell.currentWidget.content.model.cells, cell => cell.executionCount)"
+        )
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"], ids=["before it is asked for", "after it is asked for"])
@@ -131,7 +143,7 @@ def test_run_all_before_the_kernel_has_started_runs_each_cell_once(lab: Lab, met
     lab.run_all()
     lab.run_all()  # nothing has happened, so the user asks again
     lab.wait_marker("all ran")
-    assert lab.page.evaluate(COUNTS) == [1, 2, 3, 4]
+    assert execution_counts(lab) == [1, 2, 3, 4]
     lab.page.wait_for_selector(".jp-OutputArea canvas")
     assert lab.page.locator(".jp-Dialog").count() == 0
 
@@ -152,10 +164,9 @@ def press_twice_before_the_kernel_has_started(lab: Lab, cells: list[str]) -> Non
 def test_shift_enter_before_the_kernel_has_started_runs_the_cells_in_order(lab: Lab) -> None:
     press_twice_before_the_kernel_has_started(lab, ["print('first')", "print('second')", "import workbench", "1 / 0"])
     lab.wait_marker("first\nsecond")
-    assert lab.page.evaluate(COUNTS) == [1, 2, None, None]
+    assert execution_counts(lab) == [1, 2, None, None]
 
 
 def test_the_extension_leaves_a_notebook_that_does_not_import_the_workbench_to_jupyterlab(lab: Lab) -> None:
     press_twice_before_the_kernel_has_started(lab, ["print('first')", "print('second')", "'import workbench'"])
-    assert lab.kernel_eval("1 + 1") == "2"
-    assert lab.page.evaluate(COUNTS) == [None, None, None]
+    assert execution_counts(lab) == [None, None, None]
