@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,29 @@ def test_an_attribute_that_is_set_on_a_compiled_module_is_what_the_program_reads
     assert module.note == "kept"
     del compiled.note
     assert not hasattr(module, "note")
+
+
+class InParts(nn.Module):
+    """A module with a graph break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.layer(x)
+        return hidden.sin().sum() if hidden.sum() > 100 else hidden.cos().sum()
+
+
+@pytest.mark.parametrize("make", [Masked, InParts])
+def test_a_module_has_no_new_attributes_after_it_was_compiled(make: Callable[[], nn.Module]) -> None:
+    module, x = make(), torch.ones(2, 4)
+    before = {**vars(module)}
+    compiled = workbench.open(module, x, executor="torch").config.jit(module)
+    assert vars(module) == before
+    compiled(x)
+    assert vars(module).keys() == before.keys()
+    assert isinstance(pickle.loads(pickle.dumps(module)), make)
 
 
 class Typed(Masked):

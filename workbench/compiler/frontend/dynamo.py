@@ -41,7 +41,7 @@ from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of, returned_inputs, returned_parameter
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words, reads_values, remedy
 from workbench.compiler.interop import dynamo_stance, source_file
-from workbench.compiler.interop.dynamo_cleanup import Backend, forget
+from workbench.compiler.interop.dynamo_cleanup import Backend, forget, frames_seen, retry_skipped_functions
 from workbench.compiler.interop.thunder_api import Transform
 from workbench.compiler.interop.torch_versions import dynamo_message, erase_bounds_of_bools
 from workbench.compiler.lowering.alias_writes import merge_same
@@ -217,6 +217,7 @@ class DynamoCompiled:
         self._asks = True
         self._codes: set[CodeType] = set()
         self._captures, self._told = 0, False
+        self._frames: int | None = None
         finalize(self, forget, self._codes).atexit = False
         around = functools.partial(allow_compilation, self._limit, self._codes, {}, in_parts=not self._whole)
         self._call = compile_with(program, Backend(WeakMethod(self._compile)), fullgraph=self._whole, around=around)
@@ -224,6 +225,8 @@ class DynamoCompiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled program. If no compiled graph fits the call, first compile a new graph."""
         forget(())
+        if not self._whole and self._frames != frames_seen():
+            retry_skipped_functions()
         self._since = time.perf_counter()
         self._given = (args, kwargs)
         usual = _AS_IT_IS if dynamo_stance.is_default_stance() else dynamo_stance.default_stance()
@@ -243,6 +246,7 @@ class DynamoCompiled:
                 raise ProgramError(self._recapture_message(self._limit)) from error
             finally:
                 self._given = ((), {})
+                self._frames = frames_seen()
             if refusal is not None:
                 if RAISES not in str(refusal):
                     raise refusal
@@ -441,8 +445,11 @@ class CompiledModule(torch.nn.Module):
             delattr(self._original, name)
 
     def _has_own(self, name: str) -> bool:
-        """Return whether an attribute is the wrapper's, as in `torch.compile`: a hook, the mode, or a method."""
-        return name in self.__dict__ or hasattr(type(self), name)
+        """Return whether an attribute is the wrapper's.
+
+        As in `torch.compile`, these are its hooks, its mode and its methods. The workbench's own attributes are, too.
+        """
+        return name in self.__dict__ or hasattr(type(self), name) or name.startswith("_workbench_")
 
     def __dir__(self) -> list[str]:
         return dir(self._original)
