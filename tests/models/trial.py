@@ -183,7 +183,7 @@ def train(build: Callable[[], accuracy.Parts], config: Config) -> Training:
         accuracy.Stepper(callable_, args, kwargs).forward()
     random, least = watch.random, max(_SHARE, watch.least)
     callable_, args, kwargs = build()
-    reference = api.stock(callable_, capture=config.capture) if random else callable_
+    reference = api.stock(callable_, capture=config.capture, uncompiled=config.uncompiled) if random else callable_
     stepper = accuracy.Stepper(callable_, args, kwargs, reference)
     expected = _train(stepper)
     double = None if random else _train_in_double(build, stepper)
@@ -276,7 +276,9 @@ def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, An
     replayed = texts[0] == texts[1] and again.choices == bench.choices
     compiled = config.jit(module)
     stepper = accuracy.Stepper(module, args, kwargs, compiled)
-    checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture=config.capture)
+    checked = accuracy.check_first_step(
+        accuracy.first_step(stepper, 0), build, capture=config.capture, uncompiled=config.uncompiled
+    )
     stepper.step()  # some models change their configuration in the first call, so this call captures them again
     training = train(build, config)
     # If the parts change from call to call, only the peak of each part is known: the largest is a lower bound.

@@ -194,6 +194,11 @@ class Config:
             compiler, key, *copied = re.split(r"[:+]", text)
             yield name, compiler, key, copied
 
+    @property
+    def uncompiled(self) -> frozenset[str]:
+        """Keys of the parts that PyTorch runs. For example, a part with second derivatives."""
+        return frozenset(key for _, compiler, key, _ in self.read_parts() if compiler == EAGER)
+
     def of_part(self, name: str) -> Config:
         """Return the config of one part of a program with several graphs. Its ids lack the part's name."""
         return dataclasses.replace(

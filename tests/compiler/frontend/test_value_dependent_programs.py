@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import re
@@ -25,6 +26,7 @@ from tests.models.trial import chosen
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.compiler.frontend import graph_breaks
 from workbench.errors import ProgramError
+from workbench.interop.torch_private import eval_frame
 from workbench.runs.measure import accuracy
 
 type Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
@@ -118,6 +120,17 @@ class Equation(nn.Module):
         u = self.second(self.first(x).tanh())
         (slope,) = torch.autograd.grad(u.sum(), x, create_graph=True)
         return (slope**2).sum() + (u**2).mean()
+
+
+class Projected(Equation):
+    """A loss of second derivatives along a random direction, as in sliced score matching."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(self.second(self.first(x).tanh()).sum(), x, create_graph=True)
+        direction = torch.randn_like(x)
+        (bend,) = torch.autograd.grad((slope * direction).sum(), x, create_graph=True)
+        return (bend * direction).sum(1).mean() + slope.pow(2).mean()
 
 
 class Functional(Equation):
@@ -402,7 +415,9 @@ def test_a_program_trains_as_in_pytorch(name: str, tmp_path: Path, monkeypatch: 
     model, args = build()
     stepper = accuracy.Stepper(model, args, {}, config.jit(model))
     first = accuracy.first_step(stepper, 0)
-    checked = accuracy.check_first_step(first, lambda: (*build(), {}), capture=config.capture)
+    checked = accuracy.check_first_step(
+        first, lambda: (*build(), {}), capture=config.capture, uncompiled=config.uncompiled
+    )
     assert checked.ok, checked.why
     assert {tensor.name.partition("(")[0].partition("[")[0] for tensor in checked.tensors} > {"output"}
     model, args = build()
@@ -571,3 +586,59 @@ def test_a_program_with_a_sparse_matrix_opens_and_runs_and_the_matrix_is_not_tak
     assert stepper.baseline_bytes() == indices + 5 * 4 + sum(x.nbytes for x in (model.weight, *args))
     checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), lambda: (model, args, {}), capture="parts")
     assert checked.ok, checked.worst
+
+
+class UntilSmall(nn.Module):
+    """A loop that a tensor's value ends. Plain `torch.compile` skips a function with a graph break in a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.tanh(self.layer(x)) / 2
+            if x.norm() < 1e-3:
+                break
+        return x.sum()
+
+
+def test_a_program_that_plain_torch_compile_skips_is_opened_and_compiled_in_parts(tmp_path: Path) -> None:
+    module, x = UntilSmall(), torch.randn(3, 6)
+    code = UntilSmall.forward.__code__
+    eval_frame.reset_code(code)
+    alone = workbench.open(module, x, device="cpu", executor="torch")
+    eval_frame.reset_code(code)
+
+    torch.compile(module, backend="eager")(x)
+    bench = workbench.open(module, x, device="cpu", executor="torch")
+    assert isinstance(alone, PartsBench)
+    assert isinstance(bench, PartsBench)
+    assert [part.name for part in bench.parts] == [part.name for part in alone.parts]
+
+    ran: list[str] = []
+    compiled = workbench.load(bench.export(tmp_path / "choices.py")).jit(module)
+    parts = graph_breaks.parts_of(compiled)
+    assert parts is not None
+    parts.timer = lambda key, run, inputs: ran.append(key) or run(*inputs)
+    for _ in range(2):
+        torch.compile(module, backend="eager")(x)  # skips the function again
+        ran.clear()
+        assert torch.equal(compiled(x), module(x))
+        assert len(set(ran)) == len(bench.parts) == 3
+
+
+def test_a_random_program_with_second_derivatives_is_compared_with_a_stock_plan() -> None:
+    build = made(Projected, (8, 2))
+    model, args = build()
+    config = workbench.open(model, *args, device="cpu", executor="torch").config
+    first = accuracy.first_step(accuracy.Stepper(model, args, {}, config.jit(model)), 0)
+
+    def check(recorded: dict[str, accuracy.RecordedTensor]) -> accuracy.Accuracy:
+        return accuracy.check_first_step(
+            recorded, lambda: (*build(), {}), capture=config.capture, uncompiled=config.uncompiled
+        )
+
+    assert (check(first).ok, check(first).against) == (True, accuracy.STOCK)
+    first["output"] = dataclasses.replace(first["output"], value=first["output"].value * 1.01)
+    assert not check(first).ok

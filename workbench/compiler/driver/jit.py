@@ -7,7 +7,7 @@ import functools
 import inspect
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
@@ -227,7 +227,10 @@ def unmodified(
 
 
 def stock(
-    fn: Callable[..., Any], transforms: Sequence[Transform] = (), capture: str = "interpreter"
+    fn: Callable[..., Any],
+    transforms: Sequence[Transform] = (),
+    capture: str = "interpreter",
+    uncompiled: Collection[str] = (),
 ) -> Callable[..., Any]:
     """Compile a program with the front end of a plan, but with Thunder's default executors and without choices.
 
@@ -238,13 +241,18 @@ def stock(
         Transforms that share the program among ranks.
     capture : {'dynamo', 'interpreter', 'parts'}
         The front end.
+    uncompiled : collection of str, optional
+        Keys of the parts that PyTorch runs, as in a config. For example, a part with second derivatives.
     """
 
     def compile_function(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:
         return patch_context.jit(function, transforms=list(sharing))
 
+    def compiler_of(piece: graph_breaks.Piece) -> dynamo.Compiler | None:
+        return None if piece.refusal or piece.key in uncompiled else compile_function
+
     if capture == "parts":
-        made = graph_breaks.CompiledParts(fn, lambda piece: None if piece.refusal else compile_function, planned=False)
+        made = graph_breaks.CompiledParts(fn, compiler_of, planned=False)
         given: Callable[..., Any] = dynamo.wrap_like(fn, made)
         given._workbench_jitted = made.jitted  # type: ignore[attr-defined]
         return given

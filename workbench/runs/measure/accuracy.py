@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -424,6 +424,7 @@ def check_first_step(
     capture: str = "interpreter",
     modes: Mapping[str, str] = MappingProxyType({}),
     draws_differ: Sequence[str] = (),
+    uncompiled: Collection[str] = (),
     references: SavedReferences | None = None,
 ) -> Accuracy:
     """Compare a program's first step with the first steps of unmodified Thunder and of eager PyTorch.
@@ -450,6 +451,8 @@ def check_first_step(
         PyTorch's modes in each forward.
     draws_differ : sequence of str, optional
         As in `workbench.runs.process.request.RunRequest`.
+    uncompiled : collection of str, optional
+        Keys of the parts that PyTorch runs, if the program is captured in parts.
     references : SavedReferences, optional
         Store for the results of unmodified Thunder, from which later runs load them.
 
@@ -480,14 +483,24 @@ def check_first_step(
     if is_unstable(by_eager, own_errors):
         for moved in map(partial(_run_moved, build, cotangents, seed, modes), _MOVES):
             own_errors = larger_errors(own_errors, by_eager, moved)
-    settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ))
+    settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ), sorted(uncompiled))
     key = references.key(by_eager, *settings) if references is not None else ""
     found = references.load(key) if references is not None else None
     if found is None:
         eager_errors = partial(
             compare_tensors, expected=by_eager, reference_name="eager", own_errors=own_errors, least=least
         )
-        found = _reference(build, seed, start, capture, modes, eager_errors, random=random, draws_differ=draws_differ)
+        found = _reference(
+            build,
+            seed,
+            start,
+            capture,
+            modes,
+            eager_errors,
+            random=random,
+            draws_differ=draws_differ,
+            uncompiled=uncompiled,
+        )
         if references is not None:
             references.save(key, found)
     why = "; ".join(found.reasons)
@@ -608,6 +621,7 @@ def _reference(
     *,
     random: bool,
     draws_differ: Sequence[str],
+    uncompiled: Collection[str],
 ) -> Reference:
     """Run the first step of a newly built program with unmodified Thunder, and return the results as the reference.
 
@@ -658,7 +672,7 @@ def _reference(
         return wrong
     if not random:
         return Reference("", {}, {}, reasons)
-    stepper, jitted = _stepper(build, seed, modes, partial(api.stock, capture=capture))
+    stepper, jitted = _stepper(build, seed, modes, partial(api.stock, capture=capture, uncompiled=uncompiled))
     return Reference(STOCK, first_step(stepper, seed), {}, (*reasons, STOCK_IS))
 
 

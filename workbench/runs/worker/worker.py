@@ -241,7 +241,7 @@ def _measure(
             if group is not None:
                 group.check(compile_program, build, log, options.seed)
             else:
-                _check(recorded, kernels_run, build, log, options.seed, run_request, run_dir)
+                _check(recorded, kernels_run, build, log, options.seed, run_request, run_dir, own)
         if group is None and options.measure_peak:
             _measure_eager(build, log, options, _modes(run_request))
     if group is not None:
@@ -538,7 +538,9 @@ def _check(
     seed: int,
     run_request: request.RunRequest,
     run_dir: Path,
+    own: str | None,
 ) -> None:
+    from workbench.core import config
     from workbench.runs.measure import accuracy
     from workbench.runs.measure.saved_reference import SavedReferences
 
@@ -554,6 +556,7 @@ def _check(
         capture=run_request.capture if run_request.torch is None else accuracy.TORCH_COMPILE,
         modes=_modes(run_request),
         draws_differ=run_request.draws_differ,
+        uncompiled=() if own is None else config.parse(own, request.CONFIG_FILE).uncompiled,
         references=SavedReferences(run_dir, run_request.program),
     )
     log.write(check_event(outcome, log.now_s()))
