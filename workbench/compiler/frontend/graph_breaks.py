@@ -56,7 +56,7 @@ from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
-from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
+from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled, retry_skipped_functions
 from workbench.compiler.lowering.alias_writes import merge_same
 from workbench.compiler.trace.changing_numbers import (
     UNKNOWN_NUMBER,
@@ -398,6 +398,7 @@ def _pieces_of(
             inside.enter_context(fake_gpu.takes_real_tensors(mode))
             inside.enter_context(backward_without_gpu(mode))
         call = compile_with(program, Backend(ref(act)), fullgraph=False)
+        retry_skipped_functions()
         while True:
             found, rehearsal = {}, None
             try:

@@ -1,8 +1,9 @@
-"""After a program is garbage-collected, remove the code that Dynamo compiled for the program.
+"""Remove the code that Dynamo compiled for a program that no longer exists, and retry functions that Dynamo skips.
 
 If a program has graph breaks, Dynamo attaches compiled code to every function that contains a graph break. Such a
 function may belong to a library, such as the step of an optimizer. Dynamo limits the number of compilations of a
 function, for all callers together. When the limit is reached, the function runs uncompiled for the rest of the process.
+Plain `torch.compile` also skips a function with a graph break in a loop, from the first call on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
-from workbench.interop.torch_private import compile_lock, eval_frame, register_bytecode_hook
+from workbench.interop.torch_private import (
+    FrameAction,
+    FrameExecStrategy,
+    compile_lock,
+    dynamo_utils,
+    eval_frame,
+    input_codes,
+    register_bytecode_hook,
+)
 
 
 class Backend:
@@ -86,6 +95,26 @@ def forget(codes: Iterable[CodeType]) -> None:
             _remove_compiled(_waiting.pop())
     finally:
         compile_lock.release()
+
+
+def frames_seen() -> int:
+    """Return the number of functions that Dynamo has tried to compile, for all programs of the process."""
+    return int(dynamo_utils.counters["frames"]["total"])
+
+
+_COMPILED = FrameExecStrategy(FrameAction.DEFAULT, FrameAction.DEFAULT)
+
+
+def retry_skipped_functions() -> None:
+    """Let Dynamo try again to compile each function that it skips.
+
+    Dynamo skips a function for all programs of the process. Plain `torch.compile` can do this to a function that the
+    workbench compiles: it has no graph breaks in loops, and a lower limit of compilations.
+    """
+    for known in input_codes.seen:
+        code = known()
+        if code is not None:
+            eval_frame.set_code_exec_strategy(code, _COMPILED)
 
 
 def _remove_compiled(code: CodeType) -> None:
