@@ -59,6 +59,20 @@ def test_a_reshape_is_a_view_only_if_strides_allow() -> None:
     assert sorted(shares(bsym, found) for bsym in reshapes) == [False, True]
 
 
+def test_views_and_elementwise_results_have_the_strides_of_eager_pytorch() -> None:
+    def run(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        transposed, expanded = x.transpose(2, 3), x[:, :1].expand(1, 6, 5, 4)
+        return x.reshape(1, 6, 1, 5, 4), x[0].unsqueeze(1), transposed.exp(), expanded * x, transposed + 1.0, x[0] * 2.0
+
+    x = torch.randn(1, 6, 5, 4).as_strided((1, 6, 5, 4), (20, 20, 4, 1))
+    trace = claimed(run, x)
+    name = next(b.output.name for b in trace.bound_symbols if b.sym.name == "unpack_trivial")
+    found = trace_facts(trace, arguments={name: x})
+    outputs = trace.bound_symbols[-1].args[0]["output"]
+    assert [found.strides[proxy.name] for proxy in outputs] == [result.stride() for result in run(x)]
+    assert found.assumed == []
+
+
 def test_an_expanded_tensor_takes_the_bytes_of_its_base() -> None:
     trace = claimed(lambda x: (x.sum(1, keepdim=True).expand(4, 6), x), torch.randn(4, 6))
     found = trace_facts(trace)

@@ -153,9 +153,16 @@ class Allocations(TorchDispatchMode):
 
 
 @contextlib.contextmanager
+def plain_execution() -> Iterator[None]:
+    """Disable gradients, and deactivate the caller's dispatch modes inside this context."""
+    with _disable_current_modes(), torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
 def fake_execution(mode: FakeTensorMode) -> Iterator[None]:
-    """Make new tensors fake, disable gradients, and deactivate the caller's dispatch modes inside this context."""
-    with _disable_current_modes(), torch.no_grad(), mode:
+    """Make new tensors fake in a `plain_execution`."""
+    with plain_execution(), mode:
         yield
 
 
@@ -251,22 +258,31 @@ def fake_tensors(
     strides: Sequence[Sequence[int]],
     dtypes: Mapping[str, ActualType],
 ) -> list[torch.Tensor]:
-    """Return a dense fake tensor in `mode` for each proxy.
+    """Return a dense fake tensor in `mode` for each proxy; see `meta_tensors`.
 
-    `dtypes` has, by name, the data types of the proxies that Thunder declares with another data type. The fake tensors
-    are constructed directly. This is faster than `torch.empty` in `mode`, which is dispatched in Python.
+    The fake tensors are constructed directly. This is faster than `torch.empty` in `mode`, which is dispatched in
+    Python.
     """
     with _disable_current_modes():
         return [
-            FakeTensor(
-                mode,
-                torch.empty_strided(
-                    tuple(proxy.shape),
-                    tuple(one),
-                    dtype=dtype if isinstance(dtype, torch.dtype) else to_torch_dtype(proxy.dtype),
-                    device="meta",
-                ),
-                to_torch_device(proxy.device),
-            )
-            for proxy, one, dtype in zip(proxies, strides, (dtypes.get(each.name) for each in proxies), strict=True)
+            FakeTensor(mode, tensor, to_torch_device(proxy.device))
+            for proxy, tensor in zip(proxies, meta_tensors(proxies, strides, dtypes), strict=True)
         ]
+
+
+def meta_tensors(
+    proxies: Sequence[Any], strides: Sequence[Sequence[int]], dtypes: Mapping[str, ActualType]
+) -> list[torch.Tensor]:
+    """Return a dense tensor on the device ``meta`` for each proxy.
+
+    `dtypes` has, by name, the data types of the proxies that Thunder declares with another data type.
+    """
+    return [
+        torch.empty_strided(
+            tuple(proxy.shape),
+            tuple(one),
+            dtype=dtype if isinstance(dtype, torch.dtype) else to_torch_dtype(proxy.dtype),
+            device="meta",
+        )
+        for proxy, one, dtype in zip(proxies, strides, (dtypes.get(each.name) for each in proxies), strict=True)
+    ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from workbench.compiler.interop.thunder_api import (
     TensorProxy,
     prims,
     to_torch_dtype,
+    torch_executor,
     tree_flatten,
 )
 from workbench.compiler.memory.fake_execution import (
@@ -34,6 +36,8 @@ from workbench.compiler.memory.fake_execution import (
     fake_execution,
     fake_tensors,
     forwarded_inputs,
+    meta_tensors,
+    plain_execution,
     runs_as_pytorch,
     source,
 )
@@ -43,7 +47,7 @@ from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PR
 from workbench.compiler.trace import canonical_text as computes
 from workbench.compiler.trace.bsym_memo import identity, shared_of, structure_of
 from workbench.compiler.trace.fingerprints import statement_memory_key
-from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor, storage_bytes_of
+from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor, storage_bytes_of, traits_of
 from workbench.compiler.trace.segments import Segment, SegmentTable
 from workbench.interop.torch_private import FakeTensorMode
 
@@ -58,6 +62,14 @@ _IDLE = frozenset(
     )
 )
 """Statements that neither allocate nor compute. An unpacking statement only gives names to existing values."""
+
+_ELEMENTWISE = frozenset(
+    (
+        *("abs", "add", "cos", "erf", "exp", "log", "maximum", "minimum", "mul", "neg", "reciprocal", "rsqrt"),
+        *("sigmoid", "sin", "sqrt", "sub", "tanh", "true_divide"),
+    )
+)
+"""Symbols of Thunder's PyTorch executor that are one elementwise kernel of PyTorch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -673,8 +685,20 @@ class _StorageWalk:
             return dataclasses.replace(_assume(outputs), unmeasured=on_cpu)
 
     def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> StatementEffects:
+        is_elementwise = self._is_elementwise(bsym, inputs, outputs)
+        if is_elementwise:
+            elementwise = dataclasses.replace(_assume(outputs), assumed=False, flops=math.prod(outputs[0].shape))
+            if all(self.strides[proxy.name] == _contiguous(proxy.shape) for proxy in inputs):
+                return elementwise
         text, outside = source(bsym)
         outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
+        if is_elementwise:
+            results = self._on_meta(text, outside, inputs, outputs, [self.strides[proxy.name] for proxy in inputs])[1]
+            return dataclasses.replace(elementwise, strides=(tuple(results[0].stride()),))
+        if bsym.sym.name in computes.MOVING and len(inputs) == 1:
+            view = self._view(bsym, text, outside, inputs, outputs)
+            if view is not None:
+                return view
         namespace = dict(outside)
         made_up = fake_tensors(self.cache.mode, inputs, [self.strides[proxy.name] for proxy in inputs], self.dtypes)
         with fake_execution(self.cache.mode):
@@ -736,6 +760,53 @@ class _StorageWalk:
             moves=self._moves(bsym, text, outside, inputs, outputs, tensors, made),
         )
 
+    def _is_elementwise(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Return whether a statement makes one tensor from tensors of its shape, device and floating-point type.
+
+        The kernel of such a statement allocates the result and nothing else.
+        """
+        if bsym.sym.name not in _ELEMENTWISE or bsym.sym.executor is not torch_executor or self.dtypes:
+            return False
+        traits = {traits_of(proxy)._replace(bytes=0) for proxy in (*inputs, *outputs)}
+        return bool(inputs) and len(traits) == len(outputs) == 1 and to_torch_dtype(inputs[0].dtype).is_floating_point
+
+    def _on_meta(
+        self,
+        text: str,
+        outside: Mapping[str, Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        strides: Sequence[Sequence[int]],
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Run a statement with tensors on the device ``meta``, which takes less time than with fake tensors.
+
+        Return the inputs and the results.
+        """
+        with plain_execution():
+            tensors = meta_tensors(inputs, strides, self.dtypes)
+            namespace = {**outside, **{proxy.name: tensor for proxy, tensor in zip(inputs, tensors, strict=True)}}
+            exec(text, namespace)
+            return tensors, [namespace[proxy.name] for proxy in outputs]
+
+    def _view(
+        self, bsym: Any, text: str, outside: Mapping[str, Any], inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> StatementEffects | None:
+        """Return the effects of a statement of `MOVING` whose results are views of its one input, else None."""
+        (whole,), results = self._on_meta(text, outside, inputs, outputs, [self.strides[inputs[0].name]])
+        if any(result.untyped_storage()._cdata != whole.untyped_storage()._cdata for result in results):
+            return None
+        return StatementEffects(
+            sources=(0,) * len(outputs),
+            strides=tuple(tuple(result.stride()) for result in results),
+            new_bytes=(),
+            tensors=_sources_of([id(result) for result in results], [id(whole)]),
+            views=tuple(result._base is not None for result in results),
+            dtypes=_unless_all_none(
+                [_type_unless(to_torch_dtype(proxy.dtype), one) for proxy, one in zip(outputs, results, strict=True)]
+            ),
+            moves=self._moves(bsym, text, outside, inputs, outputs, [whole], results),
+        )
+
     def _moves(
         self,
         bsym: Any,
@@ -758,13 +829,8 @@ class _StorageWalk:
         if bsym.sym.name not in computes.MOVING or not inputs:
             return ()
         if not all(self.strides[proxy.name] == _contiguous(proxy.shape) for proxy in inputs):
-            namespace = dict(outside)
             strides = [_contiguous(proxy.shape) for proxy in inputs]
-            tensors = fake_tensors(self.cache.mode, inputs, strides, self.dtypes)
-            namespace.update((proxy.name, tensor) for proxy, tensor in zip(inputs, tensors, strict=True))
-            with fake_execution(self.cache.mode):
-                exec(text, namespace)
-                results = [namespace[proxy.name] for proxy in outputs]
+            tensors, results = self._on_meta(text, outside, inputs, outputs, strides)
         whole = tensors[0]
         if any(t.untyped_storage()._cdata != whole.untyped_storage()._cdata for t in results):
             return ()
