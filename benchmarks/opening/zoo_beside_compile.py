@@ -32,6 +32,12 @@ from workbench.util.disk_cache import CAPTURES
 LIMIT_S = 600
 """Limit of a measurement in elapsed seconds."""
 WAYS = ("workbench", "aot_eager")
+IMPORTED = [
+    *("tests.models.zoo", "transformers", "torchvision"),
+    *("torch._inductor.pattern_matcher", "torch.export._trace", "torch._dynamo.repro.after_dynamo"),
+    *("workbench.compiler.api", "workbench.bench.open_bench", "workbench.levers.saved", "workbench.levers.waits.lever"),
+]
+"""Modules that are imported before the measurement: libraries, and the modules that each way imports at first use."""
 
 
 def _measure(name: str, way: str, path: Path) -> None:
@@ -55,7 +61,7 @@ def _measure(name: str, way: str, path: Path) -> None:
 def measured(name: str, way: str) -> dict[str, Any]:
     """Measure one model in a new process. Return its CPU seconds, or the error."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.models.zoo", "transformers", "torchvision", "workbench.compiler.api"])
+    context.set_forkserver_preload(IMPORTED)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "point.json"
         process = context.Process(target=_measure, args=(name, way, path))
