@@ -1,4 +1,4 @@
-"""Find what each statement of a trace views, writes, allocates and computes, by running it with fake tensors.
+"""Find what each statement of a trace views, writes, allocates and computes, by running it with fake or meta tensors.
 
 Two statements are equal if their symbols, shapes, strides and constants are equal, if the same inputs share memory, and
 if PyTorch's settings are the same. A process runs only the first of several equal statements. Therefore all layers of a
