@@ -7,9 +7,8 @@
 import { fold, follow, h, panel } from "../dom.js";
 
 /** Forms of a tile, the first that fits is taken. `short`: the title's first word; `below`: the kind of the first figure
- *  stands below the title; `small`: a figure beside the first has smaller letters; `bare`: it also does not repeat its unit; `plain`: without the
- *  change. */
-const FORMS = ["", "below", "short", "short below", "short small", "short below small", "short small bare", "short below small bare", "short plain", "short below plain", "short small bare plain", "short below small bare plain"];
+ *  stands below the title; `small`: a figure beside the first has smaller letters; `plain`: without the change. */
+const FORMS = ["", "below", "short", "short below", "short small", "short below small", "short plain", "short below plain", "short small plain", "short below small plain"];
 
 /** What gets the focus in a tab that a tile opens: the user can type a peak. The largest fusion is also selected. */
 const NEXT = /** @type {Record<string, string>} */ ({ Fit: ".wb-peak input", Fusions: ".wb-fusions [data-fusion]" });
@@ -18,14 +17,11 @@ const NEXT = /** @type {Record<string, string>} */ ({ Fit: ".wb-peak input", Fus
 function render({ model, el }) {
   panel(el, "strip");
   const note = (text) => text && h("span", { class: "wb-figure-note" }, text);
-  const line = (value, kind, tip, first) => {
+  const line = (value, kind, tip) => {
     const words = h("span", { class: "wb-kind" }, kind), count = /^\d+$/.test(value.text); // no line break between a count and its noun
-    // A figure beside the first has its words in front.
-    const [digits, unit] = /^(.*?)( [^ ]+)?$/.exec(value.text).slice(1);
-    const number = value.beside && unit && first.text.endsWith(unit) ? [digits, h("span", { class: "wb-unit" }, unit)] : value.text;
     return h("div", { class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}` },
-      value.beside && [words, " "],
-      h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, number, count && [" ", words]), !value.beside && !count && [" ", words],
+      value.beside && [words, " "], // its words come first
+      h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, value.text, count && [" ", words]), !value.beside && !count && [" ", words],
       value.delta && [" ", h("span", { class: `wb-delta wb-${value.delta_tone}` }, value.delta)],
       note(tip), note(value.delta_tip));
   };
@@ -54,8 +50,8 @@ function render({ model, el }) {
     { class: `wb-figure${older ? " wb-older" : ""}${opens ? " wb-opens" : ""}`, "data-figure": key, role: "group", tabindex: opens ? null : "0", "aria-label": title, onclick: () => { if (opens && !getSelection()?.toString()) void open(opens); } },
     h("div", { class: "wb-figure-box" },
       h("div", { class: "wb-figure-title" }, opens ? h("button", { class: "wb-figure-name", title: `Open ${opens}`, "aria-label": `${title}: open ${opens}` }, named(title)) : named(title), " ", h("span", { class: "wb-kind" }, first.kind)),
-      h("div", { class: "wb-figure-values" }, line(first, "", first.tip, first),
-        others.map((value, at) => line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
+      h("div", { class: "wb-figure-values" }, line(first, "", first.tip),
+        others.map((value, at) => line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip)))));
 
   /** Give each tile the first form in which its title and the words that make its figures true are whole. */
   const fit = () => {
