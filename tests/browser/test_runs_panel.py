@@ -73,6 +73,10 @@ def test_the_card_of_the_launcher_makes_a_notebook(lab: Lab) -> None:
     lab.page.goto(f"{lab.server.url}/lab/workspaces/{lab.name}?reset")
     lab.page.locator(".jp-LauncherCard", has_text="Thunder Workbench").first.click()
     lab.page.locator(".jp-Notebook").get_by_text("bench.show(tab=True)").first.wait_for(timeout=60_000)
+    # The status bar shows a run's stage whole after a name of some words.
+    status = lab.page.locator(".wb-runs-status")
+    status.evaluate("el => { el.textContent = 'llama, 4 recomputed: Building the program'; }")
+    assert status.evaluate("el => el.scrollWidth <= el.clientWidth")
     assert not [line for line in lab.console if "uncaught" in line]
 
 
