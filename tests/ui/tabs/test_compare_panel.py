@@ -153,3 +153,31 @@ def test_equal_statements_are_in_the_same_row_in_each_column(mount: Callable[...
     page.get_by_label("File of the page").fill("other.html")
     page.get_by_role("button", name="Save as a page").click()
     assert page.evaluate("window.messages.at(-1)") == {"type": "write", "path": "other.html"}
+
+
+@pytest.mark.browser
+def test_a_requested_comparison_is_scrolled_into_sight_and_keeps_its_heads(
+    mount: Callable[..., Page], content: dict[str, Any]
+) -> None:
+    page = mount(shown=False)
+    tab = page.locator("#view")
+    tab.evaluate(
+        "el => { el.classList.add('widget-tab-contents'); el.style.cssText = 'height: 150px; overflow: auto'; }"
+    )
+    page.evaluate(
+        "rows => model.set('content', { ...model.get('content'), rows })", 5 * [{"folder": "/r", "name": "r"}]
+    )
+    for name in ("the plan as it is now", "the plan without choices"):
+        page.get_by_label(f"Put {name} side by side with others").check()
+    page.get_by_role("button", name="Put side by side").click()
+    page.evaluate("beside => model.set('content', { ...model.get('content'), beside })", content)
+    top = "el => el.getBoundingClientRect().top"
+    assert page.get_by_label("Baseline").evaluate(top) < 60
+    # The statements have no scroll bar of their own: while the tab scrolls over them, their heads stay at its top.
+    steps = page.get_by_role("region", name="Statements in step")
+    steps.locator("tbody tr").nth(20).evaluate("el => el.scrollIntoView()")
+    assert 0 <= steps.locator("th").first.evaluate(top) < 20
+    # A later change of the list does not scroll again.
+    scrolled = tab.evaluate("el => el.scrollTop")
+    page.evaluate("model.set('content', { ...model.get('content') })")
+    assert tab.evaluate("el => el.scrollTop") == scrolled

@@ -5,10 +5,11 @@ import { h, scrolled } from "../dom.js";
 /** Return functions for the top-level tab Experiments: `tick` makes a run's checkbox, `drawn` returns the other elements. @param {any} model */
 export function sideBySide(model) {
   const plans = new Set(), runs = new Set();
-  let path = "side-by-side.html", only = false, shown = null;
+  let path = "side-by-side.html", only = false, shown = null, asked = false;
   const put = h("button", { class: "wb-put", onclick: () => ask() }, "Put side by side");
   const ask = (base = "") => {
     const listed = model.get("content");
+    asked = true;
     const there = (ticked, keys) => keys.filter((key) => ticked.has(key));
     model.send({ type: "beside", base, plans: there(plans, listed.plans.map((plan) => plan.key)), runs: there(runs, listed.rows.map((row) => row.folder)) });
   };
@@ -76,6 +77,13 @@ export function sideBySide(model) {
       const key = JSON.stringify([beside, written]);
       if (shown?.key !== key) shown = { key, el: beside ? result(beside, written) : "" };
       return listed.length ? [chooser(), shown.el] : [];
+    },
+    /** Scroll the tab to a comparison that the user has requested: it begins below the table of runs. */
+    reveal: () => {
+      const tab = shown?.el && shown.el.closest(".widget-tab-contents");
+      if (!asked || !tab || model.get("content").busy) return;
+      asked = false;
+      tab.scrollTop += shown.el.getBoundingClientRect().top - tab.getBoundingClientRect().top;
     },
   };
 }

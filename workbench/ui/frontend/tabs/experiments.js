@@ -51,6 +51,7 @@ function render({ model, el }) {
       h("details", { hidden: !unreadable.length },
         h("summary", { class: "wb-bad" }, unreadable.length === 1 ? "1 run cannot be read" : `${unreadable.length} runs cannot be read`),
         h("ul", {}, unreadable.map((one) => h("li", { "data-run": one.folder }, h("code", {}, one.name), ` ${one.error}`)))));
+    beside.reveal();
   }
   return follow(model, ["content"], draw);
 }
