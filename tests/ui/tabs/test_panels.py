@@ -328,6 +328,16 @@ def test_a_focused_option_is_previewed_and_stays_focused_while_effects_arrive(mo
     ]
 
 
+def test_links_of_words_have_the_font_of_the_text_and_links_of_names_that_of_code(mount):
+    font = "el => getComputedStyle(el).fontFamily"
+    best = {"name": "mlp/silu", "option": "recompute", "count": 1, "choices": {}, "peak": {}, "saved": {}}
+    edge = {"id": "t1", "label": "matmul", "before": True, "reason": "too large"}
+    page = mount("inspector", {"hint": "Click an arc.", "best": [best], "edges": [edge]})
+    text = page.locator(".wb-inspector").evaluate(font)
+    assert page.get_by_role("button", name="All single choices").evaluate(font) == text
+    assert page.get_by_role("button", name="matmul").evaluate(font) != text
+
+
 def test_a_click_counts_although_effects_arrive_between_press_and_release(mount):
     options = [{"name": "saved", "current": True, "reason": ""}]
     options += [{"name": "recompute", "current": False, "reason": "", "waiting": True}]

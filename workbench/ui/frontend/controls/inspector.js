@@ -21,7 +21,7 @@ function render({ model, el }) {
   /** Return a table of the effects of an option in each group of layers, with buttons that choose the option there. */
   const groups = (rows, /** @type {string} */ option) => h("table", { class: "wb-groups" }, h("thead", {}, h("tr", {}, ["in", "peak, predicted", "saved"].map((name, i) => h("th", { class: i ? "wb-right" : null }, name)))),
     h("tbody", {}, rows.map(({ name, choices, ...cells }) => h("tr", {},
-      h("td", {}, h("button", { class: "wb-link", title: `Choose ${option} in ${name}`, "data-preview": JSON.stringify({ choices }), onclick: () => model.send({ type: "choose_all", choices }) }, name)), [cells.peak, cells.saved].map(({ text, tone }) => h("td", { class: `wb-right ${tone ? `wb-${tone}` : ""}` }, text))))));
+      h("td", {}, h("button", { class: "wb-link wb-link-words", title: `Choose ${option} in ${name}`, "data-preview": JSON.stringify({ choices }), onclick: () => model.send({ type: "choose_all", choices }) }, name)), [cells.peak, cells.saved].map(({ text, tone }) => h("td", { class: `wb-right ${tone ? `wb-${tone}` : ""}` }, text))))));
 
   const change = ({ text, tone }) => h("b", { class: tone ? `wb-${tone}` : null }, text);
   /** Return the section with the choices that lower the peak most. */
@@ -31,7 +31,7 @@ function render({ model, el }) {
       h("button", { title: "Choose this", disabled: waiting, "aria-label": `Choose ${option} for ${name}`, "data-preview": JSON.stringify({ choices }), onclick: () => model.send({ type: "choose_all", choices }) }, option),
       " ", name, count > 1 && h("span", { class: "wb-muted" }, ` × ${count}`),
       h("div", { class: "wb-means" }, "predicted peak ", change(peak), ", saved ", change(saved))))),
-    h("button", { class: "wb-link", onclick: () => model.send({ type: "place", name: "Single choices" }) }, "All single choices"));
+    h("button", { class: "wb-link wb-link-words", onclick: () => model.send({ type: "place", name: "Single choices" }) }, "All single choices"));
 
   const option = (site, one) => h("div", { class: `wb-option ${one.current ? "wb-current" : ""}` },
     h("button", {

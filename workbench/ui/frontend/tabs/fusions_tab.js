@@ -49,7 +49,7 @@ function render({ model, el }) {
           h("td", { class: "wb-nowrap" }, group.sides), compiled && h("td", { class: "wb-right" }, group.compiled),
           h("td", { class: "wb-wide" }, h("code", {}, group.ops)),
           h("td", { class: "wb-wide" }, shown.map((one, n) => [n ? ", " : "", member(one)]),
-            rest > 0 && [" ", h("button", { class: "wb-link", onclick: () => { opened.add(group.members[0].id); draw(); } }, `and ${rest} more`)]));
+            rest > 0 && [" ", h("button", { class: "wb-link wb-link-words", onclick: () => { opened.add(group.members[0].id); draw(); } }, `and ${rest} more`)]));
       }))), { hidden: !groups.length }));
   }
   const ends = [follow(model, ["content", "selected"], draw), follow(model, ["cuts"], drawCuts)];

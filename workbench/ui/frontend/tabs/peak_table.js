@@ -8,7 +8,7 @@ function render({ model, el }) {
   return follow(model, ["content"], () => {
     const { predicted = {}, measured = null, eager = "", plain = "" } = model.get("content");
     el.classList.toggle("wb-both", measured !== null);
-    const ask = h("button", { class: "wb-link wb-plain-peak", title: "Predict the peak of plain torch.compile without choices. This takes seconds, for large models minutes", onclick: () => model.send({ type: "plain_peak" }) }, "Compare with plain torch.compile");
+    const ask = h("button", { class: "wb-link wb-link-words wb-plain-peak", title: "Predict the peak of plain torch.compile without choices. This takes seconds, for large models minutes", onclick: () => model.send({ type: "plain_peak" }) }, "Compare with plain torch.compile");
     el.replaceChildren(...list(model, "predicted", predicted, [eager, plain === null ? ask : plain]), ...(measured ? list(model, "measured", measured) : []));
   });
 }

@@ -48,7 +48,7 @@ function render({ model, el }) {
 
   /** List the collectives of the simulated step: their durations, and how long compute waits for each. */
   function listCollectives(all) {
-    const by = (key, label, title) => h("th", { class: "wb-right", "aria-sort": bySize === key ? "descending" : null }, h("button", { class: "wb-link", title, onclick: () => { bySize = key; list(); } }, label));
+    const by = (key, label, title) => h("th", { class: "wb-right", "aria-sort": bySize === key ? "descending" : null }, h("button", { class: "wb-link wb-link-words", title, onclick: () => { bySize = key; list(); } }, label));
     const rows = bySize ? [...all].sort((a, b) => b[bySize] - a[bySize]) : all;
     table.replaceChildren(h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "takes, sim.", "On its stream, the longest first"),
@@ -59,7 +59,7 @@ function render({ model, el }) {
   function listMedians(medians) {
     const rows = sorted ? [...medians].sort((a, b) => b[sorted] - a[sorted]) : medians, sum = medians.reduce((all, row) => all + row.seconds, 0) || 1;
     const by = (key, label, title) => h("th", { class: key ? "wb-right" : null, "aria-sort": sorted === key && key ? "descending" : null },
-      h("button", { class: "wb-link", title, onclick: () => { sorted = key; list(); } }, label));
+      h("button", { class: "wb-link wb-link-words", title, onclick: () => { sorted = key; list(); } }, label));
     table.replaceChildren(h("table", {},
       h("thead", {}, h("tr", {}, by("", "statement", "In the order of the program"), h("th", {}, "side"), h("th", {}, "source"), by("seconds", "median", "Of the statement, the longest first"), h("th", { class: "wb-right" }, "share"), by("free_s", "freeing", "Time of the deletions after the statement, where they were measured separately"))),
       h("tbody", {}, rows.map((one) => row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, one.side), h("td", {}, h("code", { class: "wb-muted" }, one.tip)),
