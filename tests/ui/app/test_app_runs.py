@@ -299,10 +299,10 @@ def test_the_timeline_separates_one_real_step_from_medians_over_steps():
 @pytest.mark.parametrize(
     ("one_step_s", "step_s", "words"),
     [
-        (0.117, 0.00934, "the lanes show one step with clocks, 117 ms: 12.5 times the median, so not typical"),
-        (0.004, 0.00934, "the lanes show one step with clocks, 4 ms: 0.43 times the median, so not typical"),
-        (0.0101, 0.00934, "the lanes show one step with clocks, 10.1 ms. "),
-        (0.9, None, "the lanes show one step with clocks, 900 ms: 3.0 times the median, so not typical"),
+        (0.117, 0.00934, "the lanes show one instrumented step, 117 ms: 12.5 times the median, so not typical"),
+        (0.004, 0.00934, "the lanes show one instrumented step, 4 ms: 0.43 times the median, so not typical"),
+        (0.0101, 0.00934, "the lanes show one instrumented step, 10.1 ms. "),
+        (0.9, None, "the lanes show one instrumented step, 900 ms: 3.0 times the median, so not typical"),
     ],
 )
 def test_the_timeline_says_whether_the_drawn_step_is_typical(one_step_s, step_s, words):
@@ -312,11 +312,11 @@ def test_the_timeline_says_whether_the_drawn_step_is_typical(one_step_s, step_s,
 
 
 def test_the_overhead_of_clocks_is_shown_only_beyond_noise():
-    assert "within noise" in timeline_content(statement_times(), {})["head"]
+    assert "nothing beyond noise" in timeline_content(statement_times(), {})["head"]
     assert "6.1" not in timeline_content(statement_times(), {})["head"]
     assert "(−20.0 % to +10.0 %)" in timeline_content(statement_times(), {})["head"]
     beyond = statement_times(overhead=0.06, overhead_low=0.01, overhead_high=0.1)
-    assert "The clocks add +6.0 % to a step" in timeline_content(beyond, {})["head"]
+    assert "Instrumentation adds +6.0 % to a step" in timeline_content(beyond, {})["head"]
 
 
 def test_a_timeline_without_a_run_is_empty():

@@ -107,7 +107,7 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
     words : str
     """
     if device_type != "cuda":
-        return None, "the host is the device: each statement is done when the next begins"
+        return None, "without a GPU, each statement is done when the next begins"
     if host_s >= device_s:
         return True, f"launch-bound: the host issues for {host_s:.3g} s, the device works for {device_s:.3g} s"
     return False, f"the device is busy for {device_s:.3g} s, longer than the {host_s:.3g} s that issuing takes"

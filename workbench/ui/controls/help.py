@@ -39,10 +39,9 @@ TABS: dict[str, tuple[str, ...]] = {
         "Start a run to fill this tab. Point at a bar to see its name and its seconds.",
     ),
     "Timeline": (
-        "One step that was measured with clocks, statement by statement. With ranks, also a simulated step with its "
-        "collectives.",
+        "One measured step, statement by statement. With ranks, also a simulated step with its collectives.",
         "Zoom with ctrl + wheel, drag to move, click a bar to go to its statement. Medians has the medians of all "
-        "steps with clocks; Collectives lists the collectives and the time in which compute waits for each; Write for "
+        "instrumented steps; Collectives lists the collectives and the time in which compute waits for each; Write for "
         "Perfetto makes a file for ui.perfetto.dev.",
     ),
     "Fusions": (

@@ -114,7 +114,7 @@ def timeline_content(
     same_choices : bool
         Whether the run has the current choices.
     step_s : float, optional
-        The run's step time, measured without clocks between statements.
+        The run's step time, measured without instrumentation.
     cannot_run : str
         Reason why nothing can be measured here, and what to do.
     """
@@ -152,11 +152,11 @@ def timeline_content(
     lanes += [{"name": f"stream {n}, profiled", "kind": "device", "bars": bars} for n, bars in sorted(streams.items())]
     facts = [simulated_text] if simulated_text else []
     if step_s is not None:
-        facts.append(f"a step takes {human_seconds(step_s)} (median, without clocks)")
+        facts.append(f"a step takes {human_seconds(step_s)} (median)")
     if times.one_start_s:
         facts.append(_one_step_words(times.one_step_s, times.step_s if step_s is None else step_s))
     else:
-        facts.append("this run has no step with clocks to show, only medians in the table")
+        facts.append("this run has no instrumented step to show, only medians in the table")
     facts += [times.verdict] if same_choices else ["measured under other choices", times.verdict]
     if times.kernels:
         gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]
@@ -180,7 +180,7 @@ def first_content(ranks: int, cannot_run: str) -> dict[str, Any]:
 
 def _one_step_words(one_step_s: float, median_s: float) -> str:
     """Describe the drawn step. If its duration is far from the median, say that it is not typical, and by how much."""
-    words = f"the lanes show one step with clocks, {human_seconds(one_step_s)}"
+    words = f"the lanes show one instrumented step, {human_seconds(one_step_s)}"
     ratio = one_step_s / median_s if median_s > 0 else 1.0
     if 1 / _TYPICAL <= ratio <= _TYPICAL:
         return words
@@ -191,8 +191,8 @@ def clocks_words(times: StatementTimes) -> str:
     """Describe how much time the clocks between statements add to a step, or say that this time is within noise."""
     interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
     if times.overhead_low <= 0 <= times.overhead_high:
-        return f"the time that the clocks add is within noise ({interval})"
-    return f"the clocks add {human_share(times.overhead)} to a step ({interval})"
+        return f"instrumentation adds nothing beyond noise ({interval})"
+    return f"instrumentation adds {human_share(times.overhead)} to a step ({interval})"
 
 
 def _simulated_words(overlap: Overlap) -> str:
