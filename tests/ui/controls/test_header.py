@@ -31,6 +31,9 @@ def test_shorter_forms_of_the_header_keep_the_first_size_and_the_machine():
     assert shorter == ["3 layers, fp32 · planned for H100", "3 layers, fp32 · H100", "3 layers · H100"]
     lengths = [len(words) for words in (whole, *shorter)]
     assert lengths == sorted(lengths, reverse=True)
+    # Many settings are too long for the header; the shape of the input then still has room.
+    many = wb.open("llama", device="planned", layers=1, dim=32, heads=2, hidden=64, vocab=64, executor="torch")
+    assert header_words(many)[2] == "1 layer, input 2×32, fp32 · planned for H100"
 
 
 def test_the_header_follows_the_machine():

@@ -131,6 +131,7 @@ def header_words(bench: Workbench) -> list[str]:
     forms = [
         ([*settings, *shapes, *dtypes], place),
         ([*settings, *dtypes] if settings else [*shapes, *dtypes], place),
+        ([*settings[:1], *shapes, *dtypes], place),
         ([*leading, *dtypes], place),
         ([*leading, *dtypes], short),
         (leading, short),
