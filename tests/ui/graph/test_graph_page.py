@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -624,7 +625,7 @@ def test_the_legend_opens_over_the_graph_and_closes(mount):
 @pytest.mark.parametrize("width", [1100, 705, 545, 400])
 def test_a_row_names_the_lines_that_the_graph_has_as_far_as_whole_words_fit(mount, width: int):
     page = mount()
-    page.set_viewport_size({"width": width, "height": 700})
+    page.locator("#view").evaluate("(el, width) => { el.style.width = `${width}px`; }", width)
     page.evaluate("() => new Promise(requestAnimationFrame)")
     styles = {arc["style"] for arc in shown(page)["arcs"]}
     names = page.evaluate("Array.from(document.querySelectorAll('.wb-key'), (el) => el.textContent)")
@@ -642,6 +643,21 @@ def test_a_row_names_the_lines_that_the_graph_has_as_far_as_whole_words_fit(moun
     assert parts or width == 400
     foot = page.locator(".wb-foot")
     assert foot.evaluate("el => el.scrollWidth <= el.clientWidth")
+
+
+@pytest.mark.parametrize(("width", "least_px"), [(704, 60), (640, 60), (560, 60), (480, 20)])
+def test_a_query_is_in_sight_and_the_buttons_beside_it_do_not_overlap(mount, width: int, least_px: int):
+    page = mount()
+    page.locator("#view").evaluate("(el, width) => { el.style.width = `${width}px`; }", width)
+    page.locator(".wb-find input").fill("softmax")
+    # More kinds of lines than this program has, as with fusions and collectives.
+    page.locator(".wb-key").last.evaluate("el => el.after(...[1, 2, 3].map(() => el.cloneNode(true)))")
+    assert page.locator(".wb-find input").bounding_box()["width"] >= least_px
+    parts = page.locator(".wb-foot > button, .wb-find > *").evaluate_all(
+        "els => els.map((el) => el.getBoundingClientRect()).filter((at) => at.width).map((at) => [at.left, at.right])"
+    )
+    assert all(right <= left for (_, right), (left, _) in itertools.pairwise(parts))
+    assert page.locator(".wb-foot").evaluate("el => el.scrollWidth <= el.clientWidth")
 
 
 def test_the_theme_follows_the_page(mount):
