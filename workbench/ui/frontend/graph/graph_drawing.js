@@ -40,8 +40,8 @@ export function draw(/** @type {GraphState} */ state) {
 function drawModules(/** @type {GraphState} */ state, low, high) {
   const { places, pen } = state;
   if (!places.far) return;
-  const c = pen.context, { module, sections, strings } = places.scene, { label, sides } = places.columns(), ink = pen.ink;
-  const heads = sections.map((section) => places.y(section.y));
+  const c = pen.context, { module, strings } = places.scene, { label, sides } = places.columns(), ink = pen.ink;
+  const heads = headings(places);
   const texts = /** @type {[number, number, number, string][]} */ ([]);
   for (const i of places.bands()) {
     if (module.y[i] + module.height[i] < low || module.y[i] > high) continue;
@@ -76,8 +76,7 @@ function drawModules(/** @type {GraphState} */ state, low, high) {
     }
     if (strings[module.saved[i]]) texts.push([sides[0][1] + 6, middle, Math.min(14, bottom - top - 1), strings[module.saved[i]]]);
     // A layer's heading covers the upper part of the module right below it.
-    const under = heads.find((at) => top >= at - 1 && top < at + FAR) ?? -Infinity;
-    const free = Math.max(top, under + FAR);
+    const free = Math.max(top, headingEnd(heads, top));
     c.fillStyle = ink.hair;
     c.fillRect(label[0], Math.round(bottom) - 1, label[1] - label[0], 1);
     if (bottom - free < NAMED || !strings[module.name[i]]) continue;
@@ -167,7 +166,7 @@ export function drawLines(/** @type {GraphState} */ state, low, high) {
   const c = pen.context, { line, block, strings } = places.scene, { label } = places.columns(), ink = pen.ink;
   const size = 11 * Math.max(1, places.zoom), lead = 15 * Math.max(1, places.zoom);
   // In a zoomed-out graph, a layer's name covers the layer's first lines (`drawSections`).
-  const names = SECTION * places.zoom < FAR ? places.scene.sections.map((section) => places.y(section.y)) : [];
+  const names = SECTION * places.zoom < FAR ? headings(places) : [];
   const { module } = places.scene, bands = places.far ? places.bands() : [];
   for (let i = 0, band = 0; i < line.y.length; i++) {
     if (line.y[i] + line.height[i] < low) continue;
@@ -179,8 +178,7 @@ export function drawLines(/** @type {GraphState} */ state, low, high) {
     const edge = places.y(line.y[i]), bottom = places.y(end);
     if (bottom - edge > 3) { c.fillStyle = ink.hair; c.fillRect(label[0], Math.round(edge), places.width * places.scaleX, 1); }
     // Keep the text of a tall line in view while the line's upper edge is above the view.
-    const under = names.find((at) => edge >= at - 1 && edge < at + FAR) ?? -Infinity;
-    const top = Math.max(edge, under + FAR, Math.min(HEAD, bottom - 2 * lead - 6)), height = bottom - top;
+    const top = Math.max(edge, headingEnd(names, edge), Math.min(HEAD, bottom - 2 * lead - 6)), height = bottom - top;
     if (height < lead - 1) continue;
     const width = label[1] - label[0];
     const rows = Math.floor((height - 3) / lead);
@@ -236,6 +234,14 @@ export function range(/** @type {Pen} */ pen, { first, last }, room) {
   return ways.find((way) => pen.context.measureText(way).width <= room) ?? ways[2];
 }
 
+const hasHeading = (places, section) => section.height * places.zoom >= 18;
+
+/** Return the upper edges of the layers' headings that are drawn. @returns {number[]} */
+const headings = (places) => places.scene.sections.filter((section) => hasHeading(places, section)).map((section) => places.y(section.y));
+
+/** Return the lower edge of the heading that covers `y` in a zoomed-out graph; -Infinity if none does. Headings may overlap: the lowest covers the others. */
+const headingEnd = (/** @type {number[]} */ heads, /** @type {number} */ y) => (heads.findLast((at) => y >= at - 1 && y < at + FAR) ?? -Infinity) + FAR;
+
 /** Draw the bands and names of layers. Return the layers' notes, which `drawNotes` draws over the arcs. */
 function drawSections(/** @type {GraphState} */ state, low, high) {
   const { places, pen } = state;
@@ -246,7 +252,7 @@ function drawSections(/** @type {GraphState} */ state, low, high) {
     const right = places.columns().width - places.left;
     c.fillStyle = ink.rule;
     c.fillRect(0, Math.round(places.y(section.y + section.height)), right, 1);
-    if (section.height * places.zoom < 18) continue;
+    if (!hasHeading(places, section)) continue;
     // In a zoomed-out graph, the band is only in the first column, where it covers lines that are too small to read.
     const far = tall < FAR;
     c.fillStyle = ink.band;
