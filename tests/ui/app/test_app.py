@@ -65,9 +65,9 @@ def test_a_double_click_on_an_arc_chooses_and_shows_the_change(app, bench):
     assert "delta" not in figure(app, "saved")
     # The message about the choice was replaced, because undo made it wrong.
     told = app.controls.content["message"]["text"]
-    assert told.startswith(f"Undid: {site.label} set to {site.choice}: predicted peak")
+    assert told.startswith(f"Undid: {site.label} is back at {site.choice}: predicted peak")
     app._on_message({"type": "redo"})
-    assert app.controls.content["message"]["text"].startswith(f"Redid: {site.label} set to recompute: ")
+    assert app.controls.content["message"]["text"].startswith(f"Redid: {site.label} is back at recompute: ")
     app._on_message({"type": "undo"})
     pair = [found for found in bench.sites("saved") if found.values and "recompute" not in found.illegal][:2]
     bench.choose({found.id: "recompute" for found in pair})
@@ -397,7 +397,7 @@ def test_an_undo_during_planning_undoes_the_choice_that_is_being_planned(unplann
     slow.let.set()
     settled(app)
     assert bench.choices == before
-    assert app.controls.content["message"]["text"].startswith(f"Undid: {site.label} set to {site.choice}")
+    assert app.controls.content["message"]["text"].startswith(f"Undid: {site.label} is back at {site.choice}")
 
 
 def test_a_choice_after_an_undo_during_planning_is_kept(unplanned, monkeypatch):

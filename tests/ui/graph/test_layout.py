@@ -177,8 +177,8 @@ def test_the_tooltip_of_a_site_shows_its_choice_and_a_different_outcome():
     first = next(site for site in sites if site.id == "saved:layers.0.mlp/silu#0")
     changed = [dataclasses.replace(site, outcome="recompute") if site is first else site for site in sites]
     rows = [line for text in payload(graph, compute(graph, changed), changed)["strings"] for line in text.split("\n")]
-    assert rows.count("saved, set to save, in effect recompute") == 1
-    assert "saved, now save" in rows
+    assert rows.count("saved, set to: save, in effect: recompute") == 1
+    assert "saved, set to: save" in rows
 
 
 def test_a_mark_is_on_the_node_of_its_site_or_value_or_is_unplaced():

@@ -228,9 +228,10 @@ def words_of_held(held: Sequence[AliveValue]) -> str:
 
 def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:
     """Describe the effect of an undo or redo in one line."""
+    changes = _changes([site.id for site in sites], diff, machine)
     if len(sites) == 1:
-        return f"{word}: {words_of_change(short_label(sites[0]), sites[0].choice, [sites[0].id], '', diff, machine)}"
-    return f"{word} {len(sites)} choices: {_changes([site.id for site in sites], diff, machine)}."
+        return f"{word}: {short_label(sites[0])} is back at {sites[0].choice}: {changes}."
+    return f"{word} {len(sites)} choices: {changes}."
 
 
 def _changes(chosen: Collection[str], diff: PlanDiff, machine: str) -> str:

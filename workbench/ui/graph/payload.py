@@ -392,8 +392,8 @@ def _mark_tip(layout: GraphLayout, sites: Sequence[Site], mark: int, acts: bool)
 def _site_state(site: Site) -> list[str]:
     """Return a site's choice, its outcome, and the refused options."""
     differs = site.outcome and site.outcome != site.choice
-    state = f"set to {site.choice}, in effect {site.outcome}" if differs else f"now {site.choice}"
-    return [f"{site.lever}, {state}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
+    state = f"{site.choice}, in effect: {site.outcome}" if differs else site.choice
+    return [f"{site.lever}, set to: {state}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
 
 
 def _click_text(site: Site, count: int, noun: str = "layers") -> list[str]:

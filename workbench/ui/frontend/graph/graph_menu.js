@@ -15,7 +15,7 @@ export function itemsOf(/** @type {any} */ view, /** @type {any} */ target) {
   for (let i = 0; turned && i < choice.id.length; i++) {
     if (choice[turned.kind][i] !== turned.index) continue;
     const id = strings[choice.id[i]];
-    const note = `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`, layers = choice.layers[i];
+    const note = `${strings[choice.lever[i]]}, set to: ${strings[choice.now[i]]}`, layers = choice.layers[i];
     for (const option of strings[choice.others[i]].split("\n")) {
       const item = (text, more) => items.push({ text, note, preview: { id, option, ...more }, act: () => view.model.send({ type: "choose", id, option, ...more }) });
       item(`Choose ${option}`, {});
