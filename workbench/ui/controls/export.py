@@ -168,7 +168,7 @@ class Exporter:
         loaded = f"wb.load({json.dumps(path, ensure_ascii=False)})"
         uses = {
             "thunder": f" In a script: fast = {loaded}.jit({named})",
-            "plan": f" In a notebook: wb.open({json.dumps(path, ensure_ascii=False)}); or double-click it.",
+            "plan": f" In a notebook: wb.open({json.dumps(path, ensure_ascii=False)}); or double-click the file.",
             **{kind: f" In your script: import {module}; {use.format(module, named)}" for kind, use in _USES.items()},
         }
         text = f"Written to {written}.{uses.get(target, '')}"

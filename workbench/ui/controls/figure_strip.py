@@ -428,11 +428,19 @@ def _proof(plan: Plan) -> list[dict[str, Any]]:
     return [{"text": "proven", "kind": kind, "tone": "good", "tip": tip}]
 
 
+_REFERENCES = {"thunderfx": "unmodified Thunder", "eager": "eager PyTorch"}
+"""References of a check that have another name in the log of a run, by that name."""
+
+
+def _references(accuracy: Accuracy) -> str:
+    return " and ".join(_REFERENCES.get(name, name) for name in accuracy.against.split(" and "))
+
+
 def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:
     accuracy = None if run is None else run.accuracy
     if accuracy is None:
         return [{"text": "–", "kind": "not checked yet"}]
-    against = f"largest error of an output or a gradient, against {accuracy.against}"
+    against = f"largest error of an output or a gradient, against {_references(accuracy)}"
     worst = {"text": f"{accuracy.max_error:.1e}", "kind": "largest error", "tip": against}
     tone = {"tone": "good" if accuracy.ok else "bad"}
     value = {**_measured("ok" if accuracy.ok else "differs", measured), **tone}
@@ -443,7 +451,7 @@ def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:
 def _bits(accuracy: Accuracy) -> dict[str, Any]:
     within = f"within {max(accuracy.relative_tolerance.values(), default=0.0):.0e}"
     if accuracy.why:
-        return {"text": "not bitwise", "kind": f"against {accuracy.against}", "tip": accuracy.words}
+        return {"text": "not bitwise", "kind": f"against {_references(accuracy)}", "tip": accuracy.words}
     text = "bitwise" if accuracy.bitwise else within if accuracy.ok else "not bitwise"
     count = len(accuracy.changed_kernels or ())
     same = "as Thunder's" if accuracy.bitwise else "same kernels, some bits differ"

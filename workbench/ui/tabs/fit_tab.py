@@ -344,7 +344,10 @@ class CurvePlot(Panel):
                 },
             },
             # In a low plot, one line names both axes.
-            "low": {"peak axis": {"axis_label": "step in ms over peak, predicted"}, "step axis": {"axis_label": None}},
+            "low": {
+                "peak axis": {"axis_label": "vertical: step in ms; horizontal: predicted peak"},
+                "step axis": {"axis_label": None},
+            },
         }
 
 

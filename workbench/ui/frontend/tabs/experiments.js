@@ -32,7 +32,7 @@ function render({ model, el }) {
       ? h("button", { class: "wb-danger", onclick: () => ask({ type: "delete", folder: row.folder }) }, "Really delete")
       : h("button", { disabled: row.pinned, title: row.pinned ? "Unpin the run to delete it" : "Delete the run's folder", onclick: () => { asking = row.folder; draw(); } }, "Delete"));
     el.replaceChildren(
-      h("p", { class: "wb-muted" }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that you copy back is listed here.` : "Compile & run makes the first."}`),
+      h("p", { class: "wb-muted" }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. All figures are measured, except the predicted peak." : `No run of this program is kept yet. ${never ? `${never} A run's folder that you copy back is listed here.` : "Compile & run makes the first."}`),
       scrolled("Runs", h("table", {},
         h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
         h("tbody", {}, rows.map((row) => h("tr", { class: row.pinned ? "wb-chosen" : null, "data-run": row.folder },
