@@ -38,7 +38,9 @@ test("a source line has its text below the heading that covers it, also if a sec
 });
 
 test("a heading with little space is shortened, and names the first and the last layer", () => {
-  const pen = /** @type {any} */ ({ context: { measureText } }), layers = { first: "model.layers.0", last: "model.layers.31" };
+  const pen = /** @type {any} */ ({ context: { measureText } }), layers = { first: "model.layers.0", last: "model.layers.31", count: 32 };
   const said = [600, 150, 20].map((room) => range(pen, layers, room));
   assert.deepEqual(said, ["model.layers.0 … model.layers.31", "model.layers.0 … 31", "layers.0 … 31"]);
+  const one = { first: "transformer.h.3", last: "transformer.h.3", count: 1 };
+  assert.deepEqual([600, 20].map((room) => range(pen, one, room)), ["transformer.h.3", "h.3"]);
 });

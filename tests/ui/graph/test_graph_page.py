@@ -645,7 +645,7 @@ def test_a_row_names_the_lines_that_the_graph_has_as_far_as_whole_words_fit(moun
     assert foot.evaluate("el => el.scrollWidth <= el.clientWidth")
 
 
-@pytest.mark.parametrize(("width", "least_px"), [(704, 60), (640, 60), (560, 60), (480, 20)])
+@pytest.mark.parametrize(("width", "least_px"), [(704, 60), (593, 50), (540, 35), (480, 20)])
 def test_a_query_is_in_sight_and_the_buttons_beside_it_do_not_overlap(mount, width: int, least_px: int):
     page = mount()
     page.locator("#view").evaluate("(el, width) => { el.style.width = `${width}px`; }", width)

@@ -227,11 +227,11 @@ function drawSymbols(/** @type {GraphState} */ { places, pen }, index, below, si
   c.textAlign = "left";
 }
 
-/** Return the first and last layer that a heading stands for, in the longest of three forms that fits into `room` pixels. */
-export function range(/** @type {Pen} */ pen, { first, last }, room) {
-  const at = first.lastIndexOf("."), number = last.slice(last.lastIndexOf(".") + 1);
-  const ways = [`${first} … ${last}`, `${first} … ${number}`, `${first.slice(first.lastIndexOf(".", at - 1) + 1)} … ${number}`];
-  return ways.find((way) => pen.context.measureText(way).width <= room) ?? ways[2];
+/** Return the layer that a heading stands for, or the first and the last of several, in the longest form that fits into `room` pixels. */
+export function range(/** @type {Pen} */ pen, { first, last, count }, room) {
+  const at = first.lastIndexOf("."), number = last.slice(last.lastIndexOf(".") + 1), short = first.slice(first.lastIndexOf(".", at - 1) + 1);
+  const ways = count > 1 ? [`${first} … ${last}`, `${first} … ${number}`, `${short} … ${number}`] : [first, short];
+  return ways.find((way) => pen.context.measureText(way).width <= room) ?? ways[ways.length - 1];
 }
 
 const hasHeading = (places, section) => section.height * places.zoom >= 18;
@@ -266,7 +266,7 @@ function drawSections(/** @type {GraphState} */ state, low, high) {
     const turns = foldable && !state.readOnly;
     const mark = turns ? (folded ? "▸ " : "▾ ") : "";
     const room = far ? label[1] - label[0] : places.width / 2;
-    const title = pen.shorten(`${mark}${folded ? range(pen, section, room - c.measureText(mark).width) : section.first}`, room);
+    const title = pen.shorten(`${mark}${range(pen, section, room - c.measureText(mark).width)}`, room);
     c.fillText(title, label[0], middle);
     if ((!foldable && !section.differs) || far) continue;
     const x = label[0] + c.measureText(title).width + 10;
