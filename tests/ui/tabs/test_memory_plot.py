@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,23 @@ def test_the_tooltip_shows_bytes_as_text(shown):
     kinds = r"transient:\s+\S+ KiB\s+gradients:\s+\S+ KiB\s+saved:\s+\S+ KiB\s+parameters and inputs:\s+\S+ KiB"
     told = rf"^torch\.\w+\s+predicted:\s+\d+ KiB\s+{kinds}\s+(forward|backward)"
     assert re.search(told, tip.inner_text().strip())
+
+
+def test_marks_of_the_selection_are_at_the_axis_and_leave_the_curve_in_sight(shown: Shown) -> None:
+    box = shown.page.locator("#view").bounding_box()
+    assert box is not None
+    # Only the left part: at its right end, a curve has other pixels each time it is drawn.
+    upper: Any = {**box, "width": box["width"] / 2, "height": box["height"] / 2}
+    lower = {**upper, "y": box["y"] + upper["height"]}
+    shown.page.mouse.move(1, 1)
+    shown.page.evaluate("model.set('chosen', [])")
+    shown.page.wait_for_timeout(300)
+    before = [shown.page.screenshot(clip=clip) for clip in (upper, lower)]
+    shown.page.evaluate("model.set('chosen', Array.from({ length: 40 }, (_, at) => at))")
+    shown.page.wait_for_timeout(300)
+    after = [shown.page.screenshot(clip=clip) for clip in (upper, lower)]
+    shown.page.evaluate("model.set('chosen', [])")
+    assert [now == then for now, then in zip(after, before, strict=True)] == [True, False]
 
 
 def test_a_plot_that_was_removed_while_it_loaded_is_drawn_when_it_is_back(shown):

@@ -305,7 +305,8 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.yaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
               legend_label="without choices")  # fmt: skip
-    plot.vspan("x", source=sources["chosen"], line_color=colors["chosen"], line_width=2, line_alpha=0.35)
+    # At the axis: in a program of many layers, lines at all selected statements would cover the curve.
+    plot.scatter("x", 0, source=sources["chosen"], marker="triangle", size=12, color=colors["chosen"])
     plot.vspan("x", source=sources["boundary"], line_color=colors["ink"], line_width=1, line_dash="2 3")
     plot.text(
         "x", "y", "label", source=sources["boundary"], x_offset=4, y_offset=-2, text_font_size="11px",
