@@ -150,7 +150,7 @@ def test_a_ranked_choice_is_sorted_filtered_shown_and_chosen(mount):
         return page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.site)")
 
     assert listed() == ["saved:c", "saved:b", "saved:a"]
-    assert page.locator(".wb-count").inner_text() == "3 choices; ≈ estimated; step times: H100"
+    assert page.locator(".wb-count").inner_text() == "3 choices; ≈\u00a0estimated; step times: H100"
     assert "≈" in page.locator("[data-site='saved:a']").inner_text()
     assert "The peak is inside matmul." in page.locator("[data-site='saved:a']").inner_text()
     page.get_by_role("button", name="step, predicted").click()

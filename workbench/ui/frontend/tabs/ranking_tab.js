@@ -78,7 +78,7 @@ function render({ model, el }) {
     all.textContent = `Choose all listed (${sites} site${sites === 1 ? "" : "s"})`;
     all.dataset.preview = JSON.stringify({ choices });
     // Without the name of a machine, the first figures are still being computed.
-    count.textContent = !machine && !rows.length ? "computing…" : `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${left} more plan${left === 1 ? "" : "s"} to compute` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
+    count.textContent = !machine && !rows.length ? "computing…" : `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${left} more plan${left === 1 ? "" : "s"} to compute` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈\u00a0estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
     count.title = "≈: estimated from the trace before fusion; the plan may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
       FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),
