@@ -85,12 +85,17 @@ def test_the_inspector_shows_the_effect_of_each_option(app, bench):
     assert options[site.choice]["current"]
 
 
-def test_without_a_selection_the_inspector_lists_the_choices_that_lower_the_peak_most(app, bench):
+def test_without_a_selection_the_inspector_lists_the_choices_that_lower_the_peak_most(app, bench, monkeypatch):
+    monkeypatch.setattr("workbench.ui.app.selection._PROGRESS_S", -1.0)
     unfused = wb.open("mlp", device="cpu", layers=2, executor="torch")
     app = App(unfused)
+    progress: list[str] = []
+    app.inspector.observe(lambda change: progress.append(change.new.get("progress", "")), "content")
     assert not app.inspector.content["best"], "nothing is computed before a page shows the inspector"
     app._on_inspector({"type": "best"})
     until(lambda: not app.inspector.content["waiting"])
+    count = len([1 for group in app.graph.groups() if not group[0].is_setting for _ in options_of(group)])
+    assert progress == [*(f"{number} of {count}" for number in range(count)), ""]
     first, worth = app.inspector.content["best"][0], unfused.worth()
     single = [choices for group in app.graph.groups() if group[0].values for choices in options_of(group)]
     assert first["peak"]["text"] == human_bytes(min(worth.exact(one).peak_bytes for one in single), signed=True)

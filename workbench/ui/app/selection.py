@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _MOST_BEST = 3
 """Number of choices that are shown while nothing is selected."""
+_PROGRESS_S = 1.0
+"""Seconds between two texts about the progress. For hundreds of saved tensors, ranking can take more than a minute."""
 
 
 class Selection:
@@ -189,13 +192,24 @@ class Selection:
         worth = self._bench.worth()
         if worth.plan is not plan:
             return
-        for sites in self._graph.groups():
-            for choices in () if sites[0].is_setting else options_of(sites):
-                if not self._questions.empty() or self._bench.plan is not plan:
-                    return
-                gain = worth.quick(choices)
-                if gain is not None and not gain.estimated and gain.peak_bytes < 0:
-                    found.append((sites, gain))
+        asked = [
+            (sites, choices)
+            for sites in self._graph.groups()
+            if not sites[0].is_setting
+            for choices in options_of(sites)
+        ]
+        told_s = time.monotonic()
+        for number, (sites, choices) in enumerate(asked):
+            if not self._questions.empty() or self._bench.plan is not plan:
+                return
+            if time.monotonic() - told_s > _PROGRESS_S:
+                told_s = time.monotonic()
+                with self._lock:
+                    if self._questions.empty() and self._panel.content.get("waiting"):
+                        self._panel.content = {**self._panel.content, "progress": f"{number} of {len(asked)}"}
+            gain = worth.quick(choices)
+            if gain is not None and not gain.estimated and gain.peak_bytes < 0:
+                found.append((sites, gain))
         found.sort(key=lambda one: (one[1].peak_bytes, one[1].saved_bytes, one[1].step_s))
         with self._lock:
             if self._questions.empty() and self._bench.plan is plan and self._panel.content.get("waiting"):

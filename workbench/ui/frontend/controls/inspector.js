@@ -25,8 +25,8 @@ function render({ model, el }) {
 
   const change = ({ text, tone }) => h("b", { class: tone ? `wb-${tone}` : null }, text);
   /** Return the section with the choices that lower the peak most. */
-  const best = ({ best: rows, waiting }) => h("section", { class: `wb-best${waiting ? " wb-waiting" : ""}` }, h("h4", {}, "Best single choices"),
-    !rows.length && h("p", { class: "wb-muted" }, "computing…"),
+  const best = ({ best: rows, waiting, progress = "" }) => h("section", { class: `wb-best${waiting ? " wb-waiting" : ""}` }, h("h4", {}, "Best single choices"),
+    !rows.length && h("p", { class: "wb-muted" }, `computing… ${progress}`),
     h("ul", { class: "wb-edges" }, rows.map(({ name, option, count, choices, peak, saved }) => h("li", {},
       h("button", { title: "Choose this", disabled: waiting, "aria-label": `Choose ${option} for ${name}`, "data-preview": JSON.stringify({ choices }), onclick: () => model.send({ type: "choose_all", choices }) }, option),
       " ", name, count > 1 && h("span", { class: "wb-muted" }, ` × ${count}`),
