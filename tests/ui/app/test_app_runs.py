@@ -230,9 +230,9 @@ def test_a_run_times_variants_and_takes_a_snapshot_if_the_settings_say_so(tmp_pa
     until(lambda: "memory_viz" in (app.controls.content.get("message") or {"text": ""})["text"])
     assert (run.run_dir / SNAPSHOT_FILE).exists()
     assert str(run.run_dir / SNAPSHOT_FILE) in app.controls.content["message"]["text"]
-    until(lambda: strip(app, "step")[-1]["kind"] == "predicted")
+    until(lambda: strip(app, "step")[1]["kind"] == "predicted")
     kinds = [value["kind"] for value in strip(app, "step")]
-    assert kinds[1:] == ["95 % interval", "stock, measured", "thunder, measured", "predicted"]
+    assert kinds[1:] == ["predicted", "95 % interval", "stock, measured", "thunder, measured"]
     app._on_message({"type": "perfetto"})
     assert json.loads((run.run_dir / TRACE_FILE).read_text())["traceEvents"]
     assert str(run.run_dir / TRACE_FILE) in app.controls.content["message"]["text"]
