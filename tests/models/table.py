@@ -19,6 +19,7 @@ import re
 import resource
 import signal
 import statistics
+import sysconfig
 import tempfile
 import textwrap
 import time
@@ -149,7 +150,8 @@ def _write_row(name: str, path: Path, fusions: bool) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
     torch.set_num_threads(1)
     os.environ[CAPTURES.variable] = str(path.parent / "captures")  # opening is timed, so begin with an empty cache
-    path.write_text(json.dumps(row(name, fusions=fusions)))
+    # Rows are committed, so they name files of packages without the folder of this environment.
+    path.write_text(json.dumps(row(name, fusions=fusions)).replace(f"{sysconfig.get_path('purelib')}/", ""))
 
 
 def row_of_process(name: str, fusions: bool) -> dict[str, Any]:
@@ -383,8 +385,7 @@ def main() -> None:
     for name in asked.only:
         if name not in kept or name in asked.again:
             kept[name] = row_of_process(name, asked.fusions)
-            with asked.rows.open("a") as file:
-                file.write(json.dumps(kept[name]) + "\n")
+            asked.rows.write_text("".join(f"{json.dumps(found)}\n" for found in kept.values()))
     if not asked.rows_only:
         seconds = _read(asked.second) if asked.second.exists() else None
         PAGE.write_text(page([kept[name] for name in zoo.MODELS if name in kept], seconds))
