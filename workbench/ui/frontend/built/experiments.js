@@ -63,13 +63,14 @@ function inParts(path) {
 }
 function sideBySide(model) {
     const plans = new Set(), runs = new Set();
-    let path = "side-by-side.html", only = false, shown = null;
+    let path = "side-by-side.html", only = false, shown = null, asked = false;
     const put = h("button", {
         class: "wb-put",
         onclick: ()=>ask()
     }, "Put side by side");
     const ask = (base = "")=>{
         const listed = model.get("content");
+        asked = true;
         const there = (ticked, keys)=>keys.filter((key)=>ticked.has(key));
         model.send({
             type: "beside",
@@ -237,6 +238,12 @@ function sideBySide(model) {
                 chooser(),
                 shown.el
             ] : [];
+        },
+        reveal: ()=>{
+            const tab = shown?.el && shown.el.closest(".widget-tab-contents");
+            if (!asked || !tab || model.get("content").busy) return;
+            asked = false;
+            tab.scrollTop += shown.el.getBoundingClientRect().top - tab.getBoundingClientRect().top;
         }
     };
 }
@@ -307,7 +314,7 @@ function render({ model, el }) {
             }, "Delete");
         el.replaceChildren(h("p", {
             class: "wb-muted"
-        }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that you copy back is listed here.` : "Compile & run makes the first."}`), scrolled("Runs", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))), h("tbody", {}, rows.map((row)=>h("tr", {
+        }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. All figures are measured, except the predicted peak." : `No run of this program is kept yet. ${never ? `${never} A run's folder that you copy back is listed here.` : "Compile & run makes the first."}`), scrolled("Runs", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))), h("tbody", {}, rows.map((row)=>h("tr", {
                 class: row.pinned ? "wb-chosen" : null,
                 "data-run": row.folder
             }, h("td", {}, h("input", {
@@ -377,6 +384,7 @@ function render({ model, el }) {
         }, 1 === unreadable.length ? "1 run cannot be read" : `${unreadable.length} runs cannot be read`), h("ul", {}, unreadable.map((one)=>h("li", {
                 "data-run": one.folder
             }, h("code", {}, one.name), ` ${one.error}`)))));
+        beside.reveal();
     }
     return follow(model, [
         "content"

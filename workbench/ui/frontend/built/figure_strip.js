@@ -29,12 +29,10 @@ const FORMS = [
     "short below",
     "short small",
     "short below small",
-    "short small bare",
-    "short below small bare",
     "short plain",
     "short below plain",
-    "short small bare plain",
-    "short below small bare plain"
+    "short small plain",
+    "short below small plain"
 ];
 const NEXT = {
     Fit: ".wb-peak input",
@@ -45,17 +43,10 @@ function render({ model, el }) {
     const note = (text)=>text && h("span", {
             class: "wb-figure-note"
         }, text);
-    const line = (value, kind, tip, first)=>{
+    const line = (value, kind, tip)=>{
         const words = h("span", {
             class: "wb-kind"
         }, kind), count = /^\d+$/.test(value.text);
-        const [digits, unit] = /^(.*?)( [^ ]+)?$/.exec(value.text).slice(1);
-        const number = value.beside && unit && first.text.endsWith(unit) ? [
-            digits,
-            h("span", {
-                class: "wb-unit"
-            }, unit)
-        ] : value.text;
         return h("div", {
             class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}`
         }, value.beside && [
@@ -63,7 +54,7 @@ function render({ model, el }) {
             " "
         ], h("span", {
             class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}`
-        }, number, count && [
+        }, value.text, count && [
             " ",
             words
         ]), !value.beside && !count && [
@@ -133,7 +124,7 @@ function render({ model, el }) {
             class: "wb-kind"
         }, first.kind)), h("div", {
             class: "wb-figure-values"
-        }, line(first, "", first.tip, first), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
+        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip)))));
     const fit = ()=>{
         let tiles = Array.from(el.children, (one)=>{
             const kind = one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind");

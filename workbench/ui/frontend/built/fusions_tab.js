@@ -157,7 +157,7 @@ function render({ model, el }) {
                 ]), rest > 0 && [
                 " ",
                 h("button", {
-                    class: "wb-link",
+                    class: "wb-link wb-link-words",
                     onclick: ()=>{
                         opened.add(group.members[0].id);
                         draw();

@@ -198,7 +198,7 @@ function render({ model, el }) {
         ].map((name, i)=>dom_h("th", {
                 class: i ? "wb-right" : null
             }, name)))), dom_h("tbody", {}, rows.map(({ name, choices, ...cells })=>dom_h("tr", {}, dom_h("td", {}, dom_h("button", {
-                class: "wb-link",
+                class: "wb-link wb-link-words",
                 title: `Choose ${option} in ${name}`,
                 "data-preview": JSON.stringify({
                     choices
@@ -216,11 +216,11 @@ function render({ model, el }) {
     const change = ({ text, tone })=>dom_h("b", {
             class: tone ? `wb-${tone}` : null
         }, text);
-    const best = ({ best: rows, waiting })=>dom_h("section", {
+    const best = ({ best: rows, waiting, progress = "" })=>dom_h("section", {
             class: `wb-best${waiting ? " wb-waiting" : ""}`
         }, dom_h("h4", {}, "Best single choices"), !rows.length && dom_h("p", {
             class: "wb-muted"
-        }, "computing…"), dom_h("ul", {
+        }, `computing… ${progress}`), dom_h("ul", {
             class: "wb-edges"
         }, rows.map(({ name, option, count, choices, peak, saved })=>dom_h("li", {}, dom_h("button", {
                 title: "Choose this",
@@ -238,7 +238,7 @@ function render({ model, el }) {
             }, ` × ${count}`), dom_h("div", {
                 class: "wb-means"
             }, "predicted peak ", change(peak), ", saved ", change(saved))))), dom_h("button", {
-            class: "wb-link",
+            class: "wb-link wb-link-words",
             onclick: ()=>model.send({
                     type: "place",
                     name: "Single choices"

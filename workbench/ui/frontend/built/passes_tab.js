@@ -171,7 +171,7 @@ function render({ model, el }) {
         const seen = new Set(shown.flatMap(({ halves })=>halves.map(({ of })=>of)).filter((of)=>of >= 0)).size;
         const some = seen < lines.length ? `${seen} of ` : "";
         const where = changes.length ? `, ${at < 0 ? "" : `change ${at + 1} of `}${changes.length}${at < 0 ? ` change${1 === changes.length ? "" : "s"}` : ""}` : "";
-        count.textContent = names.length ? `${some}${lines.length} lines${added + gone ? `, ${added} new, ${gone} gone` : ""}${where}` : "computing the passes…";
+        count.textContent = names.length ? `${some}${lines.length} lines${added + gone ? `, ${added} added, ${gone} removed` : ""}${where}` : "computing the passes…";
         back.disabled = at <= 0;
         next.disabled = at >= changes.length - 1;
     }

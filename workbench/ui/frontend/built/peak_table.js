@@ -61,7 +61,7 @@ function render({ model, el }) {
         const { predicted = {}, measured = null, eager = "", plain = "" } = model.get("content");
         el.classList.toggle("wb-both", null !== measured);
         const ask = h("button", {
-            class: "wb-link wb-plain-peak",
+            class: "wb-link wb-link-words wb-plain-peak",
             title: "Predict the peak of plain torch.compile without choices. This takes seconds, for large models minutes",
             onclick: ()=>model.send({
                     type: "plain_peak"

@@ -270,7 +270,7 @@ function render({ model, el }) {
         all.dataset.preview = JSON.stringify({
             choices
         });
-        count.textContent = machine || rows.length ? `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${left} more plan${1 === left ? "" : "s"} to compute` : ""}${rows.some((row)=>"estimated" === row.state) ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}` : "computing…";
+        count.textContent = machine || rows.length ? `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${left} more plan${1 === left ? "" : "s"} to compute` : ""}${rows.some((row)=>"estimated" === row.state) ? "; ≈\u00a0estimated" : ""}${machine ? `; step times: ${machine}` : ""}` : "computing…";
         count.title = "≈: estimated from the trace before fusion; the plan may differ a little";
         body.replaceChildren(...found.slice(0, MOST).map((row)=>h("tr", {
                 class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`,

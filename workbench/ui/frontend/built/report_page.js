@@ -498,8 +498,8 @@ function graph_drawing_draw(state) {
 function drawModules(state, low, high) {
     const { places, pen } = state;
     if (!places.far) return;
-    const c = pen.context, { module, sections, strings } = places.scene, { label, sides } = places.columns(), ink = pen.ink;
-    const heads = sections.map((section)=>places.y(section.y));
+    const c = pen.context, { module, strings } = places.scene, { label, sides } = places.columns(), ink = pen.ink;
+    const heads = headings(places);
     const texts = [];
     for (const i of places.bands()){
         if (module.y[i] + module.height[i] < low || module.y[i] > high) continue;
@@ -541,8 +541,7 @@ function drawModules(state, low, high) {
             Math.min(14, bottom - top - 1),
             strings[module.saved[i]]
         ]);
-        const under = heads.find((at)=>top >= at - 1 && top < at + 14) ?? -1 / 0;
-        const free = Math.max(top, under + 14);
+        const free = Math.max(top, headingEnd(heads, top));
         c.fillStyle = ink.hair;
         c.fillRect(label[0], Math.round(bottom) - 1, label[1] - label[0], 1);
         if (!(bottom - free < 11) && strings[module.name[i]]) {
@@ -636,7 +635,7 @@ function drawLines(state, low, high) {
     const { places, pen } = state;
     const c = pen.context, { line, block, strings } = places.scene, { label } = places.columns(), ink = pen.ink;
     const size = 11 * Math.max(1, places.zoom), lead = 15 * Math.max(1, places.zoom);
-    const names = 26 * places.zoom < 14 ? places.scene.sections.map((section)=>places.y(section.y)) : [];
+    const names = 26 * places.zoom < 14 ? headings(places) : [];
     const { module } = places.scene, bands = places.far ? places.bands() : [];
     for(let i = 0, band = 0; i < line.y.length; i++){
         if (line.y[i] + line.height[i] < low) continue;
@@ -649,8 +648,7 @@ function drawLines(state, low, high) {
             c.fillStyle = ink.hair;
             c.fillRect(label[0], Math.round(edge), places.width * places.scaleX, 1);
         }
-        const under = names.find((at)=>edge >= at - 1 && edge < at + 14) ?? -1 / 0;
-        const top = Math.max(edge, under + 14, Math.min(30, bottom - 2 * lead - 6)), height = bottom - top;
+        const top = Math.max(edge, headingEnd(names, edge), Math.min(30, bottom - 2 * lead - 6)), height = bottom - top;
         if (height < lead - 1) continue;
         const width = label[1] - label[0];
         const rows = Math.floor((height - 3) / lead);
@@ -694,15 +692,21 @@ function drawSymbols({ places, pen }, index, below, size) {
     }
     c.textAlign = "left";
 }
-function range(pen, { first, last }, room) {
-    const at = first.lastIndexOf("."), number = last.slice(last.lastIndexOf(".") + 1);
-    const ways = [
+function range(pen, { first, last, count }, room) {
+    const at = first.lastIndexOf("."), number = last.slice(last.lastIndexOf(".") + 1), short = first.slice(first.lastIndexOf(".", at - 1) + 1);
+    const ways = count > 1 ? [
         `${first} … ${last}`,
         `${first} … ${number}`,
-        `${first.slice(first.lastIndexOf(".", at - 1) + 1)} … ${number}`
+        `${short} … ${number}`
+    ] : [
+        first,
+        short
     ];
-    return ways.find((way)=>pen.context.measureText(way).width <= room) ?? ways[2];
+    return ways.find((way)=>pen.context.measureText(way).width <= room) ?? ways[ways.length - 1];
 }
+const hasHeading = (places, section)=>section.height * places.zoom >= 18;
+const headings = (places)=>places.scene.sections.filter((section)=>hasHeading(places, section)).map((section)=>places.y(section.y));
+const headingEnd = (heads, y)=>(heads.findLast((at)=>y >= at - 1 && y < at + 14) ?? -1 / 0) + 14;
 function drawSections(state, low, high) {
     const { places, pen } = state;
     const c = pen.context, { sections } = places.scene, { label } = places.columns(), ink = pen.ink, notes = [];
@@ -712,7 +716,7 @@ function drawSections(state, low, high) {
         const right = places.columns().width - places.left;
         c.fillStyle = ink.rule;
         c.fillRect(0, Math.round(places.y(section.y + section.height)), right, 1);
-        if (section.height * places.zoom < 18) continue;
+        if (!hasHeading(places, section)) continue;
         const far = tall < 14;
         c.fillStyle = ink.band;
         c.fillRect(0, top, far ? label[1] + 6 : right, Math.max(tall, 14));
@@ -725,7 +729,7 @@ function drawSections(state, low, high) {
         const turns = foldable && !state.readOnly;
         const mark = turns ? folded ? "▸ " : "▾ " : "";
         const room = far ? label[1] - label[0] : places.width / 2;
-        const title = pen.shorten(`${mark}${folded ? range(pen, section, room - c.measureText(mark).width) : section.first}`, room);
+        const title = pen.shorten(`${mark}${range(pen, section, room - c.measureText(mark).width)}`, room);
         c.fillText(title, label[0], middle);
         if (!foldable && !section.differs || far) continue;
         const x = label[0] + c.measureText(title).width + 10;
@@ -1397,7 +1401,7 @@ function itemsOf(view, target) {
     for(let i = 0; turned && i < choice.id.length; i++){
         if (choice[turned.kind][i] !== turned.index) continue;
         const id = strings[choice.id[i]];
-        const note = `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`, layers = choice.layers[i];
+        const note = `${strings[choice.lever[i]]}, set to: ${strings[choice.now[i]]}`, layers = choice.layers[i];
         for (const option of strings[choice.others[i]].split("\n")){
             const item = (text, more)=>items.push({
                     text,
@@ -2869,7 +2873,7 @@ function peak_table_render({ model, el }) {
         const { predicted = {}, measured = null, eager = "", plain = "" } = model.get("content");
         el.classList.toggle("wb-both", null !== measured);
         const ask = h("button", {
-            class: "wb-link wb-plain-peak",
+            class: "wb-link wb-link-words wb-plain-peak",
             title: "Predict the peak of plain torch.compile without choices. This takes seconds, for large models minutes",
             onclick: ()=>model.send({
                     type: "plain_peak"
@@ -3065,12 +3069,10 @@ const FORMS = [
     "short below",
     "short small",
     "short below small",
-    "short small bare",
-    "short below small bare",
     "short plain",
     "short below plain",
-    "short small bare plain",
-    "short below small bare plain"
+    "short small plain",
+    "short below small plain"
 ];
 const NEXT = {
     Fit: ".wb-peak input",
@@ -3081,17 +3083,10 @@ function figure_strip_render({ model, el }) {
     const note = (text)=>text && h("span", {
             class: "wb-figure-note"
         }, text);
-    const line = (value, kind, tip, first)=>{
+    const line = (value, kind, tip)=>{
         const words = h("span", {
             class: "wb-kind"
         }, kind), count = /^\d+$/.test(value.text);
-        const [digits, unit] = /^(.*?)( [^ ]+)?$/.exec(value.text).slice(1);
-        const number = value.beside && unit && first.text.endsWith(unit) ? [
-            digits,
-            h("span", {
-                class: "wb-unit"
-            }, unit)
-        ] : value.text;
         return h("div", {
             class: `wb-value${value.earlier ? " wb-earlier" : ""}${/predicted|estimated/.test(value.kind) ? " wb-foretold" : ""}${value.beside ? " wb-must" : ""}`
         }, value.beside && [
@@ -3099,7 +3094,7 @@ function figure_strip_render({ model, el }) {
             " "
         ], h("span", {
             class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}`
-        }, number, count && [
+        }, value.text, count && [
             " ",
             words
         ]), !value.beside && !count && [
@@ -3169,7 +3164,7 @@ function figure_strip_render({ model, el }) {
             class: "wb-kind"
         }, first.kind)), h("div", {
             class: "wb-figure-values"
-        }, line(first, "", first.tip, first), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip, first)))));
+        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip)))));
     const fit = ()=>{
         let tiles = Array.from(el.children, (one)=>{
             const kind = one.querySelector(".wb-first-kind, .wb-figure-title > .wb-kind");
@@ -3319,7 +3314,7 @@ function timeline_tab_render({ model, el }) {
                 class: "wb-right",
                 "aria-sort": bySize === key ? "descending" : null
             }, h("button", {
-                class: "wb-link",
+                class: "wb-link wb-link-words",
                 title,
                 onclick: ()=>{
                     bySize = key;
@@ -3346,7 +3341,7 @@ function timeline_tab_render({ model, el }) {
                 class: key ? "wb-right" : null,
                 "aria-sort": sorted === key && key ? "descending" : null
             }, h("button", {
-                class: "wb-link",
+                class: "wb-link wb-link-words",
                 title,
                 onclick: ()=>{
                     sorted = key;

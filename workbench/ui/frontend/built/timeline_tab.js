@@ -128,7 +128,7 @@ function render({ model, el }) {
                 class: "wb-right",
                 "aria-sort": bySize === key ? "descending" : null
             }, h("button", {
-                class: "wb-link",
+                class: "wb-link wb-link-words",
                 title,
                 onclick: ()=>{
                     bySize = key;
@@ -155,7 +155,7 @@ function render({ model, el }) {
                 class: key ? "wb-right" : null,
                 "aria-sort": sorted === key && key ? "descending" : null
             }, h("button", {
-                class: "wb-link",
+                class: "wb-link wb-link-words",
                 title,
                 onclick: ()=>{
                     sorted = key;

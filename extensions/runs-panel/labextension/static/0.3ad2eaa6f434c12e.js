@@ -39,7 +39,7 @@ body[data-jp-theme-light="false"] .wb-runs { --wb-run-good: #63c48a; --wb-run-ba
 .wb-run-buttons button:hover:not(:disabled) { border-color: var(--jp-ui-font-color2); }
 .wb-run-buttons button:focus-visible { outline: 2px solid var(--jp-brand-color1); outline-offset: 1px; }
 .wb-run-buttons button:disabled { color: var(--jp-ui-font-color2); cursor: default; }
-.wb-runs-status { cursor: pointer; line-height: 24px; padding: 0 8px; white-space: nowrap; max-width: 240px; overflow: hidden; text-overflow: ellipsis; }
+.wb-runs-status { cursor: pointer; line-height: 24px; padding: 0 8px; white-space: nowrap; max-width: min(440px, 40vw); overflow: hidden; text-overflow: ellipsis; }
 .wb-runs-log { height: 100%; margin: 0; padding: 10px 14px; box-sizing: border-box; overflow: auto; background: var(--jp-layout-color0); color: var(--jp-content-font-color1); font: 12px/1.5 var(--jp-code-font-family); white-space: pre; }
 
 /* A notebook without its kernel shows the saved picture instead of the app. Hide JupyterLab's error above the picture. */
