@@ -308,22 +308,31 @@ def test_a_region_is_fused_like_another_region_that_differs_only_in_names(
 
 
 def test_more_layers_do_not_add_structures_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:
-    stock = Regions.structure
+    stock, stock_pass = Regions.structure, fusion_passes._remove_repeats
     found: list[Structure] = []
+    searched: list[Any] = []
 
     def noted(self: Regions, *given: Any) -> Structure:
         found.append(stock(self, *given))
         return found[-1]
 
+    def noted_pass(fusion: Any, redundant: Any, repeats: dict[int, int | None]) -> Any:
+        searched.extend([] if repeats else [fusion])
+        return stock_pass(fusion, redundant, repeats)
+
     monkeypatch.setattr(Regions, "structure", noted)
-    kinds, asked = [], []
+    monkeypatch.setattr(fusion_passes, "_remove_repeats", noted_pass)
+    kinds, asked, searches = [], [], []
     for layers in (7, 9):
         found.clear()
+        searched.clear()
         workbench.open("llama", layers=layers, device="planned", executor="nvfuser")
         kinds.append(len(set(found)))
         asked.append(len(found))
+        searches.append(len(searched))
     assert kinds[0] == kinds[1]
     assert asked[0] < asked[1]
+    assert searches[0] == searches[1] > 0
 
 
 def test_the_stored_structure_of_a_fusion_equals_its_computed_structure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ statements.
 
 _LAST = "last of its segment"
 _ENDS = "ends a segment of the joint trace"
+_COLLECTS = "has collections"
 _ATTACHED = "_workbench_segments"
 """Attribute in which a trace stores the result of `attach`."""
 
@@ -95,7 +96,14 @@ class Segment:
 
 def has_collections(bsym: Any) -> bool:
     """Return whether a statement, at any depth, reads or makes a collection of values."""
-    return bool(structure_of(bsym).get_or_make("collections", lambda: _collects(bsym)))
+    if not bsym.sym.is_fusion:
+        return bool(structure_of(bsym).get_or_make("collections", lambda: _collects(bsym)))
+    # Do not make a `Structure` for a fusion here: the passes give fusions that differ only in names a common one.
+    known = shared_of(bsym)
+    found: bool | None = known.get(_COLLECTS)
+    if found is None:
+        found = known[_COLLECTS] = _collects(bsym)
+    return found
 
 
 def _collects(bsym: Any) -> bool:
