@@ -109,7 +109,8 @@ def retry_skipped_functions() -> None:
     """Let Dynamo try again to compile each function that it skips.
 
     Dynamo skips a function for all programs of the process. Plain `torch.compile` can do this to a function that the
-    workbench compiles: it has no graph breaks in loops, and a lower limit of compilations.
+    workbench compiles: it has no graph breaks in loops, and a lower limit of compilations. Plain `torch.compile` then
+    also tries again, once for each time that a call of the workbench's program comes between its calls.
     """
     for known in input_codes.seen:
         code = known()
