@@ -145,6 +145,33 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.page.wait_for_selector(f"{TAB}.wb-kernel-gone")
 
 
+MODEL_MISSING = """([tries]) => {
+    const { rendermime } = jupyterapp.shell.currentWidget.content, make = rendermime.createRenderer;
+    rendermime.createRenderer = function (type) {
+        const made = make.call(this, type);
+        if (tries-- > 0)
+            made.renderModel = async () => {
+                made.addClass("jupyter-widgets");
+                made.node.textContent = "Error displaying widget: model not found";
+            };
+        return made;
+    };
+}"""
+"""Let the next renderers of the notebook find no model, as those of ipywidgets after a reload on a busy machine."""
+
+
+def test_the_tab_waits_for_an_app_that_the_page_has_not_read_from_the_kernel(lab: Lab) -> None:
+    cells = ["import workbench as wb\nwb.open('mlp', layers=1, device='cpu', executor='torch').app()"]
+    lab.write_notebook("tab.ipynb", cells)
+    lab.open_notebook("tab.ipynb")
+    lab.run_all()
+    lab.page.wait_for_selector(".wb-controls[data-app]", timeout=240_000)
+    lab.page.evaluate(MODEL_MISSING, [3])
+    lab.page.evaluate("() => { void jupyterapp.commands.execute('thunder-workbench:open-tab'); }")
+    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas", timeout=60_000)
+    assert "model not found" not in lab.page.locator(TAB).inner_text()
+
+
 RUNS = """
 import gc
 from workbench.ui.controls.controls import Controls

@@ -19,6 +19,9 @@ const WIDGET = "application/vnd.jupyter.widget-view+json";
 /** Entry of the page's session storage with the open tabs. It outlives a reload of the page. */
 const KEPT = "thunder-workbench/tabs";
 
+/** Attempts to show an app in its tab, and the pause before the next attempt. ipywidgets waits 2 s for a model in each attempt. */
+const ATTEMPTS = 10, PAUSE_MS = 1000;
+
 /** An app that has a tab, and the path of its notebook. */
 interface Kept {
   app: string;
@@ -173,13 +176,33 @@ export class Tabs {
       if (!notebook.isDisposed) mark(notebook, app, false);
     });
     this.shell.add(tab, "main", { ref: notebook.id, mode: "tab-after" });
-    const { rendermime } = notebook.content;
-    const view = rendermime.createRenderer(WIDGET);
+    this.shell.activateById(tab.id);
+    await render(content, app, notebook);
+    if (!content.isDisposed) mark(notebook, app, true);
+  }
+}
+
+/**
+ * Shows an app in a panel. While a page that was reloaded on a busy machine still reads the widgets of the kernel, ipywidgets may not find the
+ * app's model, and shows an error in its place. Then try again, and read the widgets again.
+ */
+async function render(content: Panel, app: string, notebook: NotebookPanel): Promise<void> {
+  for (let left = ATTEMPTS; left && !content.isDisposed; left--) {
+    const view = notebook.content.rendermime.createRenderer(WIDGET);
     content.addWidget(view);
     const data = { [WIDGET]: { model_id: app, version_major: 2, version_minor: 0 } };
     await view.renderModel({ data, metadata: {}, trusted: true, setData: () => {} });
-    mark(notebook, app, true);
-    this.shell.activateById(tab.id);
+    // A view of a missing model has the class of a widget, but no element.
+    const missing = view.hasClass("jupyter-widgets") && !view.node.firstElementChild;
+    if (!missing || content.isDisposed) return;
+    if (left === 1) {
+      view.node.textContent = "The page could not read the app from the kernel. Run the app's cell again.";
+      return;
+    }
+    view.dispose();
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    // ipywidgets reads the widgets of a kernel again when the page has connected to it again.
+    if (left === ATTEMPTS - 1 && !notebook.isDisposed) await notebook.sessionContext.session?.kernel?.reconnect();
   }
 }
 
