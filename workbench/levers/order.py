@@ -35,8 +35,8 @@ from workbench.core.lever import Lever, Setting, Site, register
 
 STATEMENTS, FORWARDS, BACKWARDS = "order.statements", "order.forward", "order.backward"
 GRADIENTS, UPDATES, RECOMPUTED = "order.gradients", "order.updates", "order:recomputed/"
-AS_ALL, STOCK, LEAST_PEAK, JUST_IN_TIME, AT_ONCE = (
-    "as all",
+INHERIT, STOCK, LEAST_PEAK, JUST_IN_TIME, AT_ONCE = (
+    "inherit",
     "stock",
     "least peak",
     "recompute just in time",
@@ -69,16 +69,16 @@ class Order(Lever):
             ),
             Setting(
                 name="forward",
-                label="order of the forward: as set for all statements, stock, or least predicted peak",
-                default=AS_ALL,
-                options=(AS_ALL, STOCK, LEAST_PEAK),
+                label="order of the forward: inherited from all statements, stock, or least predicted peak",
+                default=INHERIT,
+                options=(INHERIT, STOCK, LEAST_PEAK),
             ),
             Setting(
                 name="backward",
-                label="order of the backward: as set for all statements, stock, least predicted peak, or each "
+                label="order of the backward: inherited from all statements, stock, least predicted peak, or each "
                 "recomputation right before its first reader",
-                default=AS_ALL,
-                options=(AS_ALL, STOCK, LEAST_PEAK, JUST_IN_TIME),
+                default=INHERIT,
+                options=(INHERIT, STOCK, LEAST_PEAK, JUST_IN_TIME),
                 applies=_only_with_backward,
             ),
             Setting(
@@ -112,7 +112,7 @@ class Order(Lever):
         found = []
         for layer, members in again.items():
             id = RECOMPUTED + layer
-            choice = choices.get(id, AS_ALL)
+            choice = choices.get(id, INHERIT)
             order = outcome.ordered.get(id, STOCK)
             illegal: dict[str, str] = {}
             if way == LEAST_PEAK:
@@ -156,16 +156,16 @@ class Order(Lever):
 
 
 def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
-    choice, way = choices.get(id, AS_ALL), _order_of_side(choices, BACKWARD)
-    stays = outcome == STOCK and JUST_IN_TIME in (choice, way if choice == AS_ALL else "")
+    choice, way = choices.get(id, INHERIT), _order_of_side(choices, BACKWARD)
+    stays = outcome == STOCK and JUST_IN_TIME in (choice, way if choice == INHERIT else "")
     return Site(
         id=id,
         lever=Order.name,
         label=f"{id.removeprefix(RECOMPUTED)}: when to recompute"
         + ("; not moved, because the peak would be higher" if stays else ""),
-        options=(AS_ALL, STOCK, JUST_IN_TIME),
+        options=(INHERIT, STOCK, JUST_IN_TIME),
         choice=choice,
-        default=AS_ALL,
+        default=INHERIT,
         outcome=outcome,
     )
 
@@ -173,8 +173,8 @@ def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
 def _order_of_side(choices: Mapping[str, str], side: int) -> str:
     """Return the option for the statements of a side, from its own setting or from the setting of all statements."""
     of_all = choices.get(STATEMENTS, STOCK)
-    asked = choices.get(BACKWARDS if side == BACKWARD else FORWARDS, AS_ALL)
-    return of_all if asked == AS_ALL else asked
+    asked = choices.get(BACKWARDS if side == BACKWARD else FORWARDS, INHERIT)
+    return of_all if asked == INHERIT else asked
 
 
 def _arrange(
@@ -208,9 +208,9 @@ def _moves(
         outcomes.update(dict.fromkeys(groups, LEAST_PEAK))
     elif side == BACKWARD:
         default = JUST_IN_TIME if way == JUST_IN_TIME else STOCK
-        asked = {id: choices.get(id, AS_ALL) for id in groups}
+        asked = {id: choices.get(id, INHERIT) for id in groups}
         outcomes.update(dict.fromkeys(groups, STOCK))
-        late_ids = [id for id, option in asked.items() if (default if option == AS_ALL else option) == JUST_IN_TIME]
+        late_ids = [id for id, option in asked.items() if (default if option == INHERIT else option) == JUST_IN_TIME]
         # First try to move the recomputed statements of all layers together: a recomputed statement of one layer may
         # read values that another layer recomputes.
         yield "", order_late, [place for id in late_ids for place in groups[id]]
