@@ -52,7 +52,7 @@ Table(
 LinePlot(
     {"peak": peak_gb, "saved for the backward": saved_gb},
     title="Saved bytes against layers, planned: 7B shapes, 16,384 tokens, bf16",
-    x="layers (32: on the line through 2 and 3)",
+    x="layers (32: extrapolated from 2 and 3)",
     y="GB",
     limits={"80 GB": 80},
 )

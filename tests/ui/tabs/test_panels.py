@@ -511,7 +511,7 @@ def test_other_cuts_are_weighed_and_chosen(blank: Page, tmp_path: Path) -> None:
     assert not blank.get_by_role("progressbar").is_visible()
     working = {"state": "working", "done": 12, "most": 40, "said": "best so far: 3 compilations", "rows": []}
     blank.evaluate("cuts => window.model.set('cuts', cuts)", working)
-    said = "12 plans weighed, of 40 at most; best so far: 3 compilations"
+    said = "12 of at most 40 plans weighed; best so far: 3 compilations"
     assert blank.get_by_role("status").inner_text() == said
     assert blank.get_by_role("progressbar").evaluate("bar => [bar.value, bar.max]") == [12, 40]
     blank.get_by_role("button", name="Cancel weighing cuts").click()
