@@ -14,8 +14,9 @@ from tests.trial_counts import amount
 from tests.ui.synthetic import Builder, llama
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
 from workbench.core.lever import Site
+from workbench.ui.graph.graph_view import GraphView
 from workbench.ui.graph.layout import block_key, compute
-from workbench.ui.graph.layout_arrays import ArcShape, ArcStyle, Columns, GraphLayout
+from workbench.ui.graph.layout_arrays import BLOCK_PAD, ROW, ArcShape, ArcStyle, Columns, GraphLayout
 from workbench.ui.graph.module_labels import modules_of
 from workbench.ui.graph.payload import payload
 
@@ -272,6 +273,27 @@ def test_choosing_and_undoing_move_no_block(views):
     assert overlaps(after) == 0
     assert (after.nodes.y + after.nodes.height <= (after.blocks.y + after.blocks.height)[after.nodes.block]).all()
     assert places(stock[0], compute(*stock, views=views, earlier_heights=kept)) == before
+
+
+def test_a_block_that_grew_for_a_choice_has_its_height_again_after_an_undo():
+    def graph_with(rows: int) -> Graph:
+        made = Builder()
+        x, y = made.value((4,)), made.value((4,))
+        origin = made.origin("", "sin", 1, "y = x.sin()")
+        made.add("sin", FORWARD, origin, [x], [y])
+        for _ in range(rows):
+            made.add("cos", BACKWARD, origin, [x], [x := made.value((4,))])
+        return made.graph()
+
+    view = GraphView(on_turn=print, on_undo=print, on_redo=print)
+    heights = []
+    for rows in (1, 2, 4, 1):
+        view.show(graph_with(rows), ())
+        layout = view.shown.layout
+        heights.append(layout.blocks.height.tolist())
+        assert layout.nodes.height.min() >= 10, "each row must be high enough for its text"
+    one = ROW + 2 * BLOCK_PAD
+    assert heights == [[one], [one], [one + 3 * ROW], [one]]
 
 
 def test_modules_precede_their_submodules_and_count_their_statements():

@@ -168,7 +168,8 @@ class GraphView(Answering):
             remembered=self._remembered,
         )
         blocks = zip(layout.blocks.origin.tolist(), layout.blocks.height.tolist(), strict=True)
-        self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
+        # Keep the first heights, so that a block that grew for a choice has its former height after an undo.
+        self._kept = {u_layout.block_key(graph, origin): height for origin, height in blocks} | self._kept
         self.shown = DrawnGraph(graph, sites, layout, node_ids(graph, layout, sites))
         drawn = payload(graph, layout, sites, self.shown.node_ids, remembered=self._remembered)
         self.data = pack(drawn) if self._unpacks else drawn

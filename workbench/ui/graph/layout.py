@@ -72,7 +72,7 @@ def compute(
         Whether to draw the statements of one program statement as one row in each column, except for composites in
         `unfolded`.
     earlier_heights : mapping of str to float
-        Former heights of blocks by `block_key`, in pixels. If a block gets more rows, they are packed into its former
+        First heights of blocks by `block_key`, in pixels. If a block gets more rows, they are packed into this
         height, so that no other block moves. If a row would become lower than `TIGHTEST`, the block grows.
     remembered : Remembered, optional
         Cache with unchanged parts of an earlier layout. It does not change the result.

@@ -12,10 +12,10 @@ ROW = 20.0
 """Height of a statement, in pixels at zoom 1. It is also the distance between arcs that start at the same statement."""
 
 
-TIGHTEST = 6.0
+TIGHTEST = 12.0
 """Minimum height of a statement in a block that gets more statements but keeps its height.
 
-Below 9 pixels, a statement shows no text.
+Lower statements would be hard to read, and the names of fusions would cover them.
 """
 
 
