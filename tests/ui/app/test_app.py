@@ -822,12 +822,12 @@ def test_a_selected_statement_shows_its_options_and_the_sites_of_its_inputs(app,
 
 def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unchanged_peak(app, bench):
     moved = PlanDiff(
-        peak_bytes=0, saved_bytes=0, saved_tensors=0, flops=0, fusions=0, counts={}, changed=(), unique_fusions=2
+        peak_bytes=0, saved_bytes=0, saved_tensors=0, flops=7000, fusions=0, counts={}, changed=(), unique_fusions=2
     )
     said = words_of_change(
         "matmul", "recompute", ["saved:matmul"], "layers", moved, "H100", "Peak unchanged: it is inside sum."
     )
-    assert said == "matmul set to recompute: unique fusions +2. Peak unchanged: it is inside sum."
+    assert said == "matmul set to recompute: operations +7 k, unique fusions +2. Peak unchanged: it is inside sum."
     several = [site for site in bench.sites("saved") if site.values and not site.illegal][:2]
     app._on_message({"type": "choose_all", "choices": {site.id: "recompute" for site in several}})
     settled(app)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from workbench.summary import (
     count_name,
     human_bytes,
     human_change,
+    human_count,
     human_seconds,
     human_shape,
     peak_text,
@@ -235,20 +236,15 @@ def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str
 
 
 def _changes(chosen: Collection[str], diff: PlanDiff, machine: str) -> str:
-    changes = [
-        f"{name} {human_bytes(change, signed=True)}"
-        for name, change in (("predicted peak", diff.peak_bytes), ("saved", diff.saved_bytes))
-        if change
-    ]
-    changes += [
-        f"{name} {'+' if by > 0 else '−'}{abs(by)}"
-        for name, by in (
-            ("fusions", diff.fusions),
-            ("unique fusions", diff.unique_fusions),
-            ("operations in the largest fusion", diff.largest_fusion),
-        )
-        if by
-    ]
+    named: Sequence[tuple[str, int, Callable[[int], str]]] = (
+        ("predicted peak", diff.peak_bytes, human_bytes),
+        ("saved", diff.saved_bytes, human_bytes),
+        ("operations", diff.flops, human_count),
+        ("fusions", diff.fusions, str),
+        ("unique fusions", diff.unique_fusions, str),
+        ("operations in the largest fusion", diff.largest_fusion, str),
+    )
+    changes = [f"{name} {'+' if by > 0 else '−'}{write(abs(by))}" for name, by, write in named if by]
     changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
     if diff.overlap is not None:
         moved = {"step": diff.overlap.step_s, "exposed communication": diff.overlap.exposed_communication_s}
