@@ -12,7 +12,8 @@ from playwright.sync_api import Page
 
 from tests.ui.page import encoded
 from tests.ui.page import page as page_text
-from tests.ui.synthetic import llama
+from tests.ui.synthetic import Builder, llama
+from workbench.core.graph import BACKWARD, FORWARD
 from workbench.ui.app.places import find
 from workbench.ui.graph.layout import compute
 from workbench.ui.graph.layout_arrays import Columns
@@ -85,6 +86,35 @@ def test_the_end_of_the_forward_is_labelled_below_the_last_statement_at_fit(moun
     )
     assert words == "forward ends, backward begins"
     assert below >= 6, "the lower half of the letters is cut"
+
+
+def test_the_arrow_to_the_backward_ends_below_the_box_of_a_module(blank: Page, tmp_path: Path) -> None:
+    made = Builder()
+    x = made.value((4,))
+    for line, count in enumerate((1, 60)):
+        origin = made.origin("gpt", "sin", line, "x = x.sin()")
+        for _ in range(count):
+            made.add("sin", FORWARD, origin, [x], [x := made.value((4,))])
+        made.add("cos", BACKWARD, origin, [x], [made.value((4,))])
+    file, graph = tmp_path / "view.html", made.graph()
+    data = payload(graph, compute(graph), ())
+    file.write_text(page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False}))
+    blank.goto(file.as_uri())
+    blank.wait_for_function(f"window.ready && {VIEW}.state().drawn_ms > 0")
+    foot, ends = blank.evaluate(
+        f"""() => {{
+            const {{ view }} = {VIEW}, {{ places, pen: {{ context }} }} = view;
+            const drawn = [], {{ lineTo }} = context;
+            view.setZoom(0.3, 0, 0);
+            context.lineTo = (x, y) => {{ drawn.push([x, y]); lineTo.call(context, x, y); }};
+            view.draw();
+            const [at] = places.bands(), {{ module }} = places.scene, x = places.columns().sides[1][0] + 14;
+            const ends = drawn.filter(([at]) => at === x).map(([, y]) => y);
+            return [places.y(module.y[at] + module.height[at]), ends];
+        }}"""
+    )
+    assert ends
+    assert min(ends) >= foot
 
 
 def test_a_large_graph_is_sent_packed_and_is_the_same_on_the_page(blank: Page, tmp_path: Path) -> None:

@@ -437,9 +437,14 @@ function drawNodes(/** @type {GraphState} */ state, low, high) {
 
 /** Draw the turn from the forward to the backward: a line from the foot of the left column to the foot of the right column. */
 function drawTurn(/** @type {GraphState} */ { places, pen }) {
-  const c = pen.context, { node, columns } = places.scene, { sides } = places.columns(), ink = pen.ink;
+  const c = pen.context, { node, columns, module } = places.scene, { sides } = places.columns(), ink = pen.ink;
   if (!columns[0].length || !columns[1].length) return;
-  const foot = (side) => { const last = columns[side].at(-1); return places.y(node.y[last] + node.height[last]); };
+  const bands = places.far ? places.bands() : [];
+  const foot = (side) => {
+    const last = columns[side].at(-1), boxes = bands.filter((i) => (side === 0 ? module.forward : module.backward)[i]);
+    // A module's box may end below its last statement.
+    return places.y(Math.max(node.y[last] + node.height[last], ...boxes.map((i) => module.y[i] + module.height[i])));
+  };
   const y = Math.max(foot(0), foot(1)) + 5, [from, to] = [sides[0][1] - 14, sides[1][0] + 14];
   if (y > places.heightPx || y < HEAD) return;
   c.strokeStyle = c.fillStyle = ink.muted;
