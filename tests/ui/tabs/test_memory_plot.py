@@ -228,7 +228,7 @@ def test_nothing_stays_of_the_name_of_an_axis_when_a_plot_becomes_low(browser: B
     page = browser.new_page(viewport={"width": 960, "height": 500})
     plot = CurvePlot(lambda _source, _index: None)
     plot.show([], (1 << 24, 0.05), [], "H100", 1 << 24)
-    Shown(page, plot, tmp_path)
+    shown = Shown(page, plot, tmp_path)
     above_the_axis = page.evaluate(
         """async () => {
           const view = document.querySelector("#view"), tab = document.createElement("div");
@@ -249,5 +249,23 @@ def test_nothing_stays_of_the_name_of_an_axis_when_a_plot_becomes_low(browser: B
           return [root.model.document.get_model_by_name("step axis").axis_label, ...found];
         }"""
     )
-    page.close()
     assert above_the_axis == [None, 0, 0]
+    # A plot that is low from its first drawing never draws the names of its axes.
+    shown.tab.paint(dark=True)
+    texts = page.evaluate(
+        """async (dark) => {
+          const drawn = new Set(), [before] = [...Bokeh.index.roots];
+          const of = CanvasRenderingContext2D.prototype, { fillText } = of;
+          of.fillText = function (text, ...at) { drawn.add(text); fillText.call(this, text, ...at); };
+          model.set("plot", dark);
+          const fresh = () => [...Bokeh.index.roots].find((root) => root !== before && root.model.height < 150);
+          while (!fresh()?.has_finished()) await new Promise(requestAnimationFrame);
+          await new Promise((next) => setTimeout(next, 300));
+          of.fillText = fillText;
+          return [...drawn];
+        }""",
+        shown.tab.plot,
+    )
+    page.close()
+    assert "vertical: step in ms; horizontal: predicted peak" in texts
+    assert not [text for text in texts if text.startswith("predicted")]

@@ -93,7 +93,8 @@ function render({ model, el }) {
     // Last, because only another height clears what was drawn outside of the frame, such as the name of an axis.
     if (plot.height !== height) plot.height = height;
   }
-  let low = false;
+  // Low until its height is known: Bokeh does not clear all that it drew of the name of an axis that has no room.
+  let low = true;
   const words = h("div", { class: "wb-plot-key", hidden: true });
   /** Draw the legend: beside the plot, or below it if the plot is narrow. */
   function drawKey(/** @type {any} */ plot) {
@@ -204,7 +205,7 @@ function render({ model, el }) {
       });
     }
     usual = roots.roots[0].model.height;
-    low = false;
+    low = true;
     roots.roots[0].model.on_event("tap", tap);
     fill();
     follow_ranges();

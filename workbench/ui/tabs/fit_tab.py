@@ -407,8 +407,8 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot, sources = empty_plot("peak", "step", dict.fromkeys((*_ADDING, "points", "now", "measured"), _COLUMNS))
     plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=4, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
-    plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
-    plot.yaxis[0].update(name="step axis", axis_label=_STEP, major_label_text_alpha=0.0)
+    plot.xaxis[0].update(name="peak axis")
+    plot.yaxis[0].update(name="step axis", major_label_text_alpha=0.0)
     below = []
     for name, (color, dash) in _ADDING.items():
         plot.step("x", "y", source=sources[name], mode="after", line_color=colors[color], line_dash=dash)

@@ -297,8 +297,8 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         },
     )
     plot.extra_x_ranges = {"time": Range1d(name="time", start=0, end=1)}
-    plot.xaxis.update(name="statements axis", axis_label=_STATEMENTS)
-    time_axis = LinearAxis(name="time axis", x_range_name="time", axis_label="measured: ms of one step", visible=False)
+    plot.xaxis.update(name="statements axis")
+    time_axis = LinearAxis(name="time axis", x_range_name="time", visible=False)
     plot.add_layout(time_axis, "above")
     # Ticks at numbers that are round in binary units.
     plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=5, num_minor_ticks=0)
