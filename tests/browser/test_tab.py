@@ -167,6 +167,13 @@ def test_the_tab_waits_for_an_app_that_the_page_has_not_read_from_the_kernel(lab
     lab.run_all()
     lab.page.wait_for_selector(".wb-controls[data-app]", timeout=240_000)
     lab.page.evaluate(MODEL_MISSING, [3])
+    # The page cannot connect to the kernel again. It tries to show the app nevertheless.
+    lab.page.evaluate(
+        """() => {
+          const { kernel } = jupyterapp.shell.currentWidget.sessionContext.session;
+          kernel.reconnect = () => Promise.reject(new Error("no connection"));
+        }"""
+    )
     lab.page.evaluate("() => { void jupyterapp.commands.execute('thunder-workbench:open-tab'); }")
     lab.page.wait_for_selector(f"{TAB} .wb-graph canvas", timeout=60_000)
     assert "model not found" not in lab.page.locator(TAB).inner_text()

@@ -201,8 +201,8 @@ async function render(content: Panel, app: string, notebook: NotebookPanel): Pro
     }
     view.dispose();
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
-    // ipywidgets reads the widgets of a kernel again when the page has connected to it again.
-    if (left === ATTEMPTS - 1 && !notebook.isDisposed) await notebook.sessionContext.session?.kernel?.reconnect();
+    // ipywidgets reads the widgets of a kernel again when the page has connected to it again. If it cannot connect, the last attempt says so.
+    if (left === ATTEMPTS - 1 && !notebook.isDisposed) await notebook.sessionContext.session?.kernel?.reconnect().catch(() => undefined);
   }
 }
 
