@@ -345,7 +345,7 @@ def test_no_point_of_a_curve_is_dominated(tall: Workbench) -> None:
         assert tall.plan_under(point.choices).peak_bytes == point.peak_bytes
         assert 0 <= point.gap < 1
     lowest = points[0]
-    with pytest.raises(PlanError, match="the least peak found is"):
+    with pytest.raises(PlanError, match="The least peak found is"):
         tall.fit(lowest.peak_bytes - 1)
     tall.choose_found(lowest.choices)
     assert (tall.choices, tall.pinned) == (dict(lowest.choices), {})
@@ -588,14 +588,14 @@ def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
 def test_an_unreachable_limit_is_refused_with_the_least_peak(bench: Workbench) -> None:
     with pytest.raises(
         PlanError,
-        match=r"no plan of chain with a peak of 1\.00 KiB or less was found using recompute; "
-        r"the least peak found is .* KiB \(\d+ bytes\), "
+        match=r"no plan of chain with a peak of 1\.00 KiB or less was found using recompute\. "
+        r"The least peak found is .* KiB \(\d+ bytes\), "
         r"because parameters and inputs alone take 12\.0 KiB",
     ):
         bench.fit("1 KiB")
     baseline = bench.plan.baseline_bytes
     with pytest.raises(
-        PlanError, match=r"the least peak found is .*, reached at .*test_fit\.py:\d+; the largest values there are "
+        PlanError, match=r"The least peak found is .*, reached at .*test_fit\.py:\d+\. The largest values there are "
     ):
         bench.fit(baseline + 1)
     assert bench.choices == {}
@@ -607,8 +607,8 @@ def test_a_refusal_names_the_used_kinds_and_kinds_that_may_reach_a_lower_peak(
 ) -> None:
     with pytest.raises(PlanError) as refused:
         tall.fit(tall.plan.baseline_bytes, using=using)
-    assert f"was found using {', '.join(using)}; the least peak found is " in str(refused.value)
-    named = re.search(r"the least peak found is \S+ KiB \((\d+) bytes\)", str(refused.value))
+    assert f"was found using {', '.join(using)}. The least peak found is " in str(refused.value)
+    named = re.search(r"The least peak found is \S+ KiB \((\d+) bytes\)", str(refused.value))
     advised = re.search(r"the peak may be lower: using=(\(.*\))$", str(refused.value))
     assert (advised is None) == (using == ("recompute", "order"))
     if advised is not None:
@@ -621,7 +621,7 @@ def test_a_refusal_names_the_used_kinds_and_kinds_that_may_reach_a_lower_peak(
 def test_the_least_peak_that_a_refusal_names_is_met_and_one_byte_less_is_refused(tall: Workbench) -> None:
     with pytest.raises(PlanError) as refused:
         tall.fit(1)
-    named = re.search(r"the least peak found is \S+ KiB \((\d+) bytes\)", str(refused.value))
+    named = re.search(r"The least peak found is \S+ KiB \((\d+) bytes\)", str(refused.value))
     assert named is not None
     least = int(named[1])
     assert tall.fit(least).peak_bytes == least
@@ -639,7 +639,7 @@ def test_no_fit_goes_below_the_least_peak_that_a_refusal_names() -> None:
         try:
             met.append(bench.fit(stock * percent // 100).peak_bytes)
         except PlanError as error:
-            named += [int(found) for found in re.findall(r"the least peak found is .* \((\d+) bytes\)", str(error))]
+            named += [int(found) for found in re.findall(r"The least peak found is .* \((\d+) bytes\)", str(error))]
     assert met
     assert named
     assert max(named) <= min(met)
@@ -650,7 +650,7 @@ def test_a_refusal_mentions_choices_made_by_hand(tall: Workbench) -> None:
     by_hand = {next(s.id for s in tall.sites("saved") if s.values and "recompute" not in s.illegal): "recompute"}
     tall.choose(by_hand)
     with pytest.raises(
-        PlanError, match=r"the least peak found is \S+ KiB \(\d+ bytes\) \(keeping 1 choice made by hand\)"
+        PlanError, match=r"The least peak found is \S+ KiB \(\d+ bytes\) \(keeping 1 choice made by hand\)"
     ):
         tall.fit(least_bytes - 1)
     assert tall.choices == by_hand
@@ -822,8 +822,8 @@ def test_an_unreachable_step_time_is_reported_in_a_fitting_unit(invoke: Callable
 def test_the_command_reports_the_least_peak(invoke: Callable[..., tuple[int, str]]) -> None:
     status, out = invoke(*MLP, "--peak", "1KiB")
     named = re.fullmatch(
-        r"thunder-workbench: no plan of mlp with a peak of 1\.00 KiB or less was found using recompute, offload; "
-        r"the least peak found is \d+ KiB "
+        r"thunder-workbench: no plan of mlp with a peak of 1\.00 KiB or less was found using recompute, offload\. "
+        r"The least peak found is \d+ KiB "
         r"\((\d+) bytes\), because parameters and inputs alone take \d+ KiB\s*",
         out,
     )
@@ -835,7 +835,7 @@ def test_the_command_reports_the_least_peak(invoke: Callable[..., tuple[int, str
     # Choices made by hand stay, even if no plan with them meets the limit on peak memory.
     status, out = invoke(*MLP, "--choose", "saved:blocks.0/gelu>add=recompute", "--peak", str(least))
     assert status == 1
-    assert re.search(r"the least peak found is \d+ KiB \(\d+ bytes\) \(keeping 1 choice made by hand\)", out)
+    assert re.search(r"The least peak found is \d+ KiB \(\d+ bytes\) \(keeping 1 choice made by hand\)", out)
 
 
 @pytest.mark.slow

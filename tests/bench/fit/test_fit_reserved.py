@@ -80,7 +80,7 @@ def test_a_fit_meets_the_least_reserved_memory_that_a_refusal_names() -> None:
     bench = opened(0)
     with pytest.raises(PlanError) as refused:
         bench.fit(MIB, reserved=True)
-    least = int(str(refused.value).partition("the least reserved memory found is ")[2].partition("(")[2].split()[0])
+    least = int(str(refused.value).partition("The least reserved memory found is ")[2].partition("(")[2].split()[0])
     found = bench.fit(least, reserved=True)
     assert found.reserved_bytes == least
 

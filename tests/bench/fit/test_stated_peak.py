@@ -54,7 +54,7 @@ def test_a_stated_peak_is_answered_before_the_least_peak_of_the_curve(
     assert curve.explain(alone.choices).peak_bytes == alone.peak_bytes
     assert curve.step_s(alone.choices) == pytest.approx(alone.step_s + alone.added_s)
     # Only a refusal needs the least peak. The fit searches for it without the curve.
-    with pytest.raises(PlanError, match="the least peak found is"):
+    with pytest.raises(PlanError, match="The least peak found is"):
         curve.fit("1 KiB")
     assert (curve.state, curve.done) == ("working", 0)
     release.set()

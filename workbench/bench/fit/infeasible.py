@@ -76,8 +76,8 @@ def peak_too_low(
         stated += f" ({limit_bytes} bytes)"
     what, which = ("reserved memory", "least reserved memory") if reserved else ("a peak", "least peak")
     message = (
-        f"no plan of {bench.program.name} with {what} of {stated} or less was found using {', '.join(using)}; "
-        f"the {which} found is {can}"
+        f"no plan of {bench.program.name} with {what} of {stated} or less was found using {', '.join(using)}. "
+        f"The {which} found is {can}"
     )
     if reserved:
         message += f", with a peak of {human_bytes(least.peak_bytes)}"
@@ -89,7 +89,7 @@ def peak_too_low(
         return Unmet(message, (1, least_bytes))
     # The line's number without its text, which is long.
     at = f" at {line.partition('  ')[0]}" if (line := peak_line(least)) else ""
-    message += f", reached{at}; the largest values there are {'; '.join(largest_at_peak(least))}"
+    message += f", reached{at}. The largest values there are {', '.join(largest_at_peak(least))}"
     return Unmet(message, (1, least_bytes), advice=_advise_more_means(bench, stock, using))
 
 

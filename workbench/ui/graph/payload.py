@@ -246,7 +246,7 @@ def _node_columns(
             ghost = sites[nodes.ghost[node]]
             name[node] = ghost.values[0]
             full[node] = f"{ghost.label}: the forward does not make it any more"
-            detail[node] = "not made here"
+            detail[node] = "not in the forward"
         elif parts[node] > 0 and origin >= 0:
             within = parts_of(graph, layout, node)
             symbol = _symbol(graph, origin)
