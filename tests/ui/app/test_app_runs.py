@@ -109,7 +109,7 @@ def test_live_values_at_the_measured_peak_are_listed_separately(app, bench, tmp_
     log.write(events.VariantTimes(**timed, name="thunder", ratio=1.1, ratio_low=0.9, ratio_high=1.4))
     log.write(events.Finished(t_s=2.0))
     run = follow_run.follow(folder)
-    assert run_row(run)["against"] == ["stock takes 1.30 of this time: slower", "thunder: no difference beyond noise"]
+    assert run_row(run)["against"] == ["stock takes 1.30 × this time: slower", "thunder: within noise"]
     shown = measured_content(run, {"t7": "t:t7"})
     assert shown["head"] == "7.00 KiB in all, measured"
     assert shown["peak"] == {"id": "t:t7", "name": "tanh"}
@@ -312,7 +312,7 @@ def test_the_timeline_says_whether_the_drawn_step_is_typical(one_step_s, step_s,
 
 
 def test_the_overhead_of_clocks_is_shown_only_beyond_noise():
-    assert "nothing beyond noise" in timeline_content(statement_times(), {})["head"]
+    assert "instrumentation adds is within noise" in timeline_content(statement_times(), {})["head"]
     assert "6.1" not in timeline_content(statement_times(), {})["head"]
     assert "(−20.0 % to +10.0 %)" in timeline_content(statement_times(), {})["head"]
     beyond = statement_times(overhead=0.06, overhead_low=0.01, overhead_high=0.1)

@@ -289,7 +289,7 @@ def _interval(low_s: float, high_s: float) -> str:
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
 
 
-_BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "noise": "no difference beyond noise"}
+_BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "noise": "within noise"}
 
 
 def _step_change(run: Run, baseline: Baseline) -> dict[str, str]:

@@ -128,9 +128,9 @@ export function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ e
   el.addEventListener("focusout", (event) => { if (!el.contains(/** @type {any} */ (event.relatedTarget))) ask(null); });
 }
 
-/** Return a path with possible line breaks after its dots and slashes. @returns {any[]} */
+/** Return a path with possible line breaks after its dots, slashes and arrows. @returns {any[]} */
 export function inParts(/** @type {string} */ path) {
-  return path.split(/(?<=[./])(?=[A-Za-z_])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
+  return path.split(/(?<=[./>])(?=[A-Za-z_])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 }
 
 /** Return a peak that the user typed. A number up to 100 without a unit is a percentage: no program has a peak of so few bytes. */

@@ -209,8 +209,8 @@ def _difference_row(difference: Difference) -> dict[str, str]:
 def _variant_text(name: str, variant: dict[str, Any]) -> str:
     """Describe the time of a run's variant, compared with the run's own time, in a few words."""
     if variant["verdict"] == "noise":
-        return f"{name}: no difference beyond noise"
-    return f"{name} takes {variant['ratio']:.2f} of this time: {variant['verdict']}"
+        return f"{name}: within noise"
+    return f"{name} takes {variant['ratio']:.2f} × this time: {variant['verdict']}"
 
 
 def run_row(run: Run) -> dict[str, Any]:

@@ -191,7 +191,7 @@ def clocks_words(times: StatementTimes) -> str:
     """Describe how much time the clocks between statements add to a step, or say that this time is within noise."""
     interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
     if times.overhead_low <= 0 <= times.overhead_high:
-        return f"instrumentation adds nothing beyond noise ({interval})"
+        return f"the time that instrumentation adds is within noise ({interval})"
     return f"instrumentation adds {human_share(times.overhead)} to a step ({interval})"
 
 

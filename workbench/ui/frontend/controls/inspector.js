@@ -1,6 +1,6 @@
 // The inspector: the selected element, its sites, and the effect of each option on the whole plan.
 
-import { foldButton, follow, h, panel, previewed } from "../dom.js";
+import { foldButton, follow, h, inParts, panel, previewed } from "../dom.js";
 import { keyList } from "../graph/graph_keys.js";
 
 /** @param {{model: any, el: HTMLElement}} context */
@@ -29,7 +29,7 @@ function render({ model, el }) {
     !rows.length && h("p", { class: "wb-muted" }, `computing… ${progress}`),
     h("ul", { class: "wb-edges" }, rows.map(({ name, option, count, choices, peak, saved }) => h("li", {},
       h("button", { title: "Choose this", disabled: waiting, "aria-label": `Choose ${option} for ${name}`, "data-preview": JSON.stringify({ choices }), onclick: () => model.send({ type: "choose_all", choices }) }, option),
-      " ", name, count > 1 && h("span", { class: "wb-muted" }, ` × ${count}`),
+      " ", inParts(name), count > 1 && h("span", { class: "wb-muted" }, ` × ${count}`),
       h("div", { class: "wb-means" }, "predicted peak ", change(peak), ", saved ", change(saved))))),
     h("button", { class: "wb-link wb-link-words", onclick: () => model.send({ type: "place", name: "Single choices" }) }, "All single choices"));
 
@@ -43,7 +43,7 @@ function render({ model, el }) {
     one.figures && effect(one.figures),
     one.why && h("div", { class: "wb-means wb-why" }, one.why),
     one.groups && groups(one.groups, one.name),
-    one.moved?.length > 0 && h("div", { class: "wb-moved" }, h("span", { class: "wb-muted" }, "also moves: "),
+    one.moved?.length > 0 && h("div", { class: "wb-moved" }, h("span", { class: "wb-muted" }, "also changes: "),
       one.moved.map((other, i) => [i ? ", " : "", link(other)]), one.more ? h("span", { class: "wb-muted" }, ` and ${one.more} more`) : ""),
     one.waiting && h("div", { class: "wb-muted" }, "computing…"));
 
