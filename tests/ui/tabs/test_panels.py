@@ -499,6 +499,29 @@ def test_every_control_has_a_name_and_is_24_pixels_high(mount, module, content):
     assert [name for name, high in controls if not name.strip() or high < 24] == []
 
 
+def test_the_best_choices_are_requested_after_the_first_paint_of_the_graph(mount):
+    page = mount("inspector", {"hint": "Click an arc.", "waiting": True, "best": []})
+    early, late = page.evaluate(
+        """async () => {
+          const [app, graph, view] = [0, 1, 2].map(() => document.createElement("div"));
+          [app.className, graph.className] = ["wb-app", "wb-graph"];
+          graph.__workbench = { view: { drawn: 0 } };
+          app.append(graph, view);
+          window.messages = [];
+          await window.mount(view);
+          document.body.append(app);
+          const asked = async () => {
+            await new Promise((next) => setTimeout(next, 250));
+            return window.messages.map(({ type }) => type);
+          };
+          const early = await asked();
+          graph.__workbench.view.drawn = 1;
+          return [early, await asked()];
+        }"""
+    )
+    assert (early, late) == ([], ["best"])
+
+
 def test_other_cuts_are_weighed_and_chosen(blank: Page, tmp_path: Path) -> None:
     group = {"count": 2, "size": 3, "sides": "2 forward", "ops": "add", "members": [{"id": "t:a", "name": "nvFusion0"}]}
     content = {"head": "2 fusions", "groups": [group | {"compiled": ""}]}

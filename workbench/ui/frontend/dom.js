@@ -128,6 +128,17 @@ export function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ e
   el.addEventListener("focusout", (event) => { if (!el.contains(/** @type {any} */ (event.relatedTarget))) ask(null); });
 }
 
+/** Wait until the graph of the app is drawn: users look at it first, and other work would delay it. Wait two seconds at most. */
+export async function afterGraph(/** @type {HTMLElement} */ el) {
+  const began = performance.now(), pause = (/** @type {number} */ ms) => new Promise((next) => setTimeout(next, ms));
+  const drawn = () => {
+    const app = el.closest(".wb-app");
+    return el.isConnected && (!app || /** @type {any} */ (app.querySelector(".wb-graph"))?.__workbench?.view.drawn > 0);
+  };
+  while (!drawn() && performance.now() - began < 2000) await pause(30);
+  if (el.closest(".wb-app")) await pause(50); // the frame of the graph comes first
+}
+
 /** Return a path with possible line breaks after its dots, slashes and arrows. @returns {any[]} */
 export function inParts(/** @type {string} */ path) {
   return path.split(/(?<=[./>])(?=[A-Za-z_])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));

@@ -1,6 +1,6 @@
 // A Bokeh plot that needs no network: Python sends the library once per page, and the data as a trait.
 
-import { h, humanBytes, isPlainKey, panel } from "./dom.js";
+import { afterGraph, h, humanBytes, isPlainKey, panel } from "./dom.js";
 
 const LEAST = 120; // least height of a plot, in pixels
 const ROOM = 260; // least height of a plot whose axes have names, in pixels
@@ -47,14 +47,6 @@ async function visible(/** @type {HTMLElement} */ el, /** @type {AbortSignal} */
     signal.addEventListener("abort", () => { sizes.disconnect(); done(null); });
   });
   return !signal.aborted;
-}
-
-/** Wait until the graph of the app is drawn: users look at it first, and Bokeh would delay it. Wait two seconds at most. */
-async function afterGraph(/** @type {HTMLElement} */ el) {
-  const app = el.closest(".wb-app"), began = performance.now();
-  const drawn = () => /** @type {any} */ (app?.querySelector(".wb-graph"))?.__workbench?.view.drawn > 0;
-  while (app && !drawn() && performance.now() - began < 2000) await new Promise((next) => setTimeout(next, 30));
-  if (app) await new Promise((next) => setTimeout(next, 50)); // the frame of the graph comes first
 }
 
 /** Return a source's columns as lists for Bokeh. Python may send numbers as bytes, names as lines, and sides as the backward's first `x`. */

@@ -1,6 +1,6 @@
 // The inspector: the selected element, its sites, and the effect of each option on the whole plan.
 
-import { foldButton, follow, h, inParts, panel, previewed } from "../dom.js";
+import { afterGraph, foldButton, follow, h, inParts, panel, previewed } from "../dom.js";
 import { keyList } from "../graph/graph_keys.js";
 
 /** @param {{model: any, el: HTMLElement}} context */
@@ -108,7 +108,7 @@ function render({ model, el }) {
     if (shown.fusion) parts.push(code(shown));
     parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
     if (shown.hint) parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint), (shown.waiting || shown.best?.length > 0) && best(shown), keyList());
-    if (shown.waiting && !asked) { asked = true; model.send({ type: "best" }); }
+    if (shown.waiting && !asked) { asked = true; void afterGraph(el).then(() => model.send({ type: "best" })); }
     const { scrollTop } = el, held = /** @type {any} */ (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
     el.replaceChildren(rail, ...parts.filter(Boolean));
     // Effects come one by one. Keep the focus on its option when the panel is redrawn.
