@@ -656,6 +656,16 @@ def test_a_refusal_mentions_choices_made_by_hand(tall: Workbench) -> None:
     assert tall.choices == by_hand
 
 
+@pytest.mark.slow
+def test_a_fit_of_which_all_choices_are_made_by_hand_is_refused_with_the_peak(tall: Workbench) -> None:
+    by_hand = {site.id: "recompute" for site in tall.sites("saved") if site.values and "recompute" not in site.illegal}
+    tall.choose(by_hand)
+    peak_bytes = tall.plan.peak_bytes
+    assert [point.peak_bytes for point in tall.curve().wait().points] == [peak_bytes]
+    with pytest.raises(PlanError, match=rf"found is \S+ KiB \({peak_bytes} bytes\) \(keeping {len(by_hand)} choices"):
+        tall.fit(peak_bytes - 1)
+
+
 def test_a_program_without_a_backward_is_refused() -> None:
     bench = workbench.open(torch.sin, torch.ones(3), device="cpu", executor="torch", capture="interpreter")
     with pytest.raises(PlanError, match="has no backward, so there is nothing to save or recompute"):

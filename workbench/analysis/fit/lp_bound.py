@@ -603,13 +603,15 @@ class LimitedProgram:
         return IntegerFacts(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
     def solve_merged(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> IntegerFacts | None:
-        """Solve the program as in `solve_integer`, but with equal choices merged. Return None if few choices are equal.
+        """Solve as in `solve_integer`, but with equal choices merged. Return None if few or no choices are equal.
 
         The resulting bound is also valid for the program before merging. The solution says how many members of each
         merged choice to take. The members that free bytes at the most positions above the limit are taken first. The
         resulting choices may violate rows.
         """
         base = self._base
+        if not base.count:
+            return None
         costs, upper, matrix, limits = self._program()
         integral, sizes = np.arange(len(costs)) < base.count, np.zeros(len(costs))
         sizes[: base.count] = base.sizes
