@@ -491,7 +491,11 @@ def test_search_walks_through_its_matches_as_an_editor_does(mount):
     assert page.evaluate("model.get('selected')") == state["found"][1]
     page.get_by_role("button", name="Previous match").click()
     assert page.evaluate("model.get('selected')") == state["found"][0]
-    page.locator("input[type=search]").fill("no such thing")
+    # The key selects the query, so that another query replaces it.
+    page.locator("canvas").first.focus()
+    page.keyboard.press("/")
+    page.keyboard.type("no such thing")
+    assert page.locator("input[type=search]").input_value() == "no such thing"
     assert found(page) == "…", "the entries of folded layers are not known yet"
     rows = {"id": [], "name": [], "full": [], "values": [], "origin": []}
     page.evaluate("rows => emit('msg:custom', {type: 'index', strings: [], origins: [], rows})", rows)

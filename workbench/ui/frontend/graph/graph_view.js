@@ -406,7 +406,7 @@ class View {
     const act = {
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),
       Enter: () => { const at = places.scene.at.get(this.state.selected); this.enter(at?.kind === "module" ? at : this.state.chosenPlace()); },
-      " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
+      " ": () => this.turnSelected(), "/": () => { this.search.focus(); this.search.select(); }, u: () => this.model.send({ type: "undo" }),
       r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.actualSize(), "+": () => this.onTool("in"),
       o: () => this.foldHere(), "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
       l: () => /** @type {HTMLElement | null} */ (this.el.closest(".wb-app")?.querySelector(".wb-beside-bar"))?.click(),
