@@ -23,7 +23,7 @@ OPEN = """
 import time
 import workbench as wb
 bench = wb.open("llama", device="cpu", executor="torch", layers={layers})
-print("ready", time.time(), time.process_time())
+print("ready", time.time(), time.thread_time())
 """
 SHOWN = {"cell": "bench", "tab": "bench.show(tab=True)"}
 """The last line of the cell, and the part of JupyterLab in which it shows the app."""
@@ -53,7 +53,8 @@ _PAINTED = """
 def seconds_to_paint(lab: Lab, where: str, notebook: str, metrics: CDPSession) -> tuple[float, float, float]:
     """Run the notebook's cell. Return the seconds from its plan to the first paint, and CPU seconds.
 
-    The CPU seconds are those of the kernel from the plan on, and those of the page's main thread from the cell's start.
+    The CPU seconds are those of the kernel's main thread from the plan on, and those of the page's main thread from the
+    cell's start.
     """
     before_s = page_cpu_s(metrics)
     lab.page.evaluate(_PAINTED, where)
@@ -63,7 +64,7 @@ def seconds_to_paint(lab: Lab, where: str, notebook: str, metrics: CDPSession) -
     if where == "tab":
         lab.page.evaluate("jupyterapp.shell.currentWidget.close()")
     lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
-    kernel_s = float(lab.kernel_eval("time.process_time()"))
+    kernel_s = float(lab.kernel_eval("time.thread_time()"))
     texts = lab.page.evaluate("Array.from(document.querySelectorAll('.jp-OutputArea-output'), (el) => el.textContent)")
     ready_s, kernel_ready_s = max(tuple(map(float, text.split()[1:3])) for text in texts if text.startswith("ready "))
     return painted_s - ready_s, kernel_s - kernel_ready_s, page_s
