@@ -26,7 +26,7 @@ from workbench.analysis.fit.evaluations import Evaluations
 from workbench.analysis.fit.fit_problem import FitProblem
 from workbench.analysis.fit.fusion_costs import RecomputeCost
 from workbench.analysis.fit.guides import Guides
-from workbench.analysis.fit.improvement import WORTH, Improvement
+from workbench.analysis.fit.improvement import Improvement
 from workbench.analysis.fit.lowest_peak import search_lowest_peak
 from workbench.analysis.fit.lp_bound import Bound, Relaxation
 from workbench.analysis.fit.option_costs import OptionCost, OptionRates, lowest_first
@@ -148,7 +148,7 @@ class Chooser:
             nodes=self._problem.nodes,
             go_on=self._problem.go_on,
         )
-        self._improvement = Improvement(self._problem, evaluations, relaxation)
+        self._improvement = Improvement(self._problem, evaluations, relaxation, self._rounding.is_near_bound)
         self.guides = Guides(self._problem, evaluations, self._rounding, self._make_guides)
         self._searched_lowest = False
 
@@ -245,9 +245,7 @@ class Chooser:
                 self.least()
         found = self.fastest_known(limit_bytes)
         if found is not None:
-            better = found
-            if self._problem.quick or not self._rounding.is_near_bound(limit_bytes, WORTH):
-                better = self._improvement.save_again(found, limit_bytes)
+            better = self._improvement.save_again(found, limit_bytes)
             if spared := self._improvement.time_saver.options:
                 self.point({**better.options, **spared})
         return self.fastest_known(limit_bytes)

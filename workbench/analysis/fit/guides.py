@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.analysis.fit.evaluations import Evaluations
 from workbench.analysis.fit.fit_problem import LEAST_PLANS, FitProblem
-from workbench.analysis.fit.improvement import WORTH
+from workbench.analysis.fit.improvement import NEAR_BOUND
 from workbench.analysis.fit.option_costs import OptionCost
 from workbench.analysis.fit.rounding import Rounding
 
@@ -89,7 +89,7 @@ class Guides:
         Return None if there are no guides, or if no assignment within the limit is known.
         """
         for number in range(len(self)):
-            if self._rounding.is_near_bound(limit_bytes, _NEAR if number else WORTH):
+            if self._rounding.is_near_bound(limit_bytes, _NEAR if number else NEAR_BOUND):
                 break
             if self._fit_by(self[number], limit_bytes, below_s) and self._problem.plan_budget == LEAST_PLANS:
                 break
@@ -113,7 +113,7 @@ class Guides:
             found = self.exact(guide, point)
             fits |= found.peak_bytes <= limit_bytes
             close = (1 - _NEAR) * limit_bytes <= found.peak_bytes <= limit_bytes
-            if close or key in asked or self._rounding.is_near_bound(limit_bytes, WORTH):
+            if close or key in asked or self._rounding.is_near_bound(limit_bytes, NEAR_BOUND):
                 break
             asked.add(key)
             peaks = self._evaluations.peaks(found.options)

@@ -5,6 +5,7 @@ An assignment sets each storage to an option: save, recompute or offload.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 from workbench.analysis.fit.evaluations import Evaluations
@@ -13,12 +14,10 @@ from workbench.analysis.fit.lp_bound import Relaxation
 from workbench.analysis.fit.option_costs import OptionCost
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 
-WORTH = 1e-4
-"""Share of a step's time that is worth a further search.
-
-A recomputation that may make a step faster is tried only if it may save more than this share. The search ends if the
-time of its result exceeds the lower bound by at most this share.
-"""
+_WORTH = 1e-4
+"""A recomputation that may make a step faster is tried only if it may save more than this share of the step."""
+NEAR_BOUND = 1e-3
+"""A search whose evaluations need plans ends if its result exceeds the lower bound by at most this share of a step."""
 
 
 class Improvement:
@@ -29,10 +28,24 @@ class Improvement:
     problem : FitProblem
     evaluations : Evaluations
     relaxation : Relaxation
+    is_near_bound : callable
+        Returns whether the best known assignment within a limit is near enough to the lower bound; see
+        `Rounding.is_near_bound`.
     """
 
-    def __init__(self, problem: FitProblem, evaluations: Evaluations, relaxation: Relaxation) -> None:
+    def __init__(
+        self,
+        problem: FitProblem,
+        evaluations: Evaluations,
+        relaxation: Relaxation,
+        is_near_bound: Callable[[int, float], bool],
+    ) -> None:
         self._problem, self._evaluations, self._relaxation = problem, evaluations, relaxation
+        self._is_near_bound = is_near_bound
+
+    def _is_enough(self, limit_bytes: int) -> bool:
+        """Return whether a better result within a limit is not worth a further plan."""
+        return not self._problem.quick and self._is_near_bound(limit_bytes, NEAR_BOUND)
 
     @cached_property
     def time_saver(self) -> OptionCost:
@@ -50,8 +63,8 @@ class Improvement:
             if problem.quick or least is None or option != RECOMPUTE:
                 continue
             gain_s = -float(least.seconds[sorted(problem.time.rows(storage))].sum()) - least.each_s.get(storage, 0.0)
-            if gain_s > WORTH * problem.step_s:
-                kind = int(problem.bytes[storage]), round(gain_s / problem.step_s / WORTH)
+            if gain_s > _WORTH * problem.step_s:
+                kind = int(problem.bytes[storage]), round(gain_s / problem.step_s / _WORTH)
                 kinds.setdefault(kind, []).append(storage)
                 gains_s[kind] = gains_s.get(kind, 0.0) + gain_s
         for kind in sorted(kinds, key=lambda kind: -gains_s[kind])[: problem.plan_budget]:
@@ -75,6 +88,8 @@ class Improvement:
         numbers = {chosen: number for number, chosen in enumerate(problem.choices)}
         share = 1.0
         for _ in range(0 if problem.quick else LEAST_PLANS):
+            if self._is_enough(limit_bytes):
+                break
             left = limit_bytes - self._evaluations.peaks(point.options)
             options, added_s = dict(point.options), added_s_of(point.options)
             taken: list[int] = []
@@ -110,6 +125,8 @@ class Improvement:
             other = OFFLOAD if option == RECOMPUTE else RECOMPUTE
             tries = [without, *([{**without, storage: other}] if (storage, other) in alone else [])]
             for options in tries[:tries_left]:
+                if self._is_enough(limit_bytes):
+                    return point
                 tries_left -= 1
                 tried = self._evaluations.point(options)
                 if tried.peak_bytes <= limit_bytes and tried.added_s <= point.added_s:

@@ -131,60 +131,60 @@ class IncrementalLiveness:
         """Return the last position in the backward that uses a storage."""
         return self._touches[storage][-1]
 
-    def __call__(
-        self, reruns: Mapping[int, Sequence[int]], offloaded_storages: Collection[int], ahead: int
-    ) -> tuple[int, int, NDArray[np.int64]] | None:
-        """Return the memory under recomputations and offloads; None if only the `Predictor` can compute it.
+    def with_reruns(self, reruns: Mapping[int, Sequence[int]]) -> RecomputedMemory | None:
+        """Return the spans of all storages under recomputations; None if only the `Predictor` can compute the memory.
 
         Parameters
         ----------
         reruns : mapping of int to sequence of int
             See `workbench.analysis.memory.recompute_set.Recompute.before`.
-        offloaded_storages : collection of int
-            Storages that are offloaded.
-        ahead : int
-            See `Predictor.predict`.
-
-        Returns
-        -------
-        int, int
-            Peak bytes and saved bytes.
-        (positions + 1,) int64
-            Most bytes alive at each position, and after the last position.
         """
         again = _RerunReads(self, reruns)
-        if not again.known:
-            return None
+        return RecomputedMemory(self, again) if again.known else None
+
+
+class RecomputedMemory:
+    """The memory under recomputations. It can be computed for different offloaded storages.
+
+    Parameters
+    ----------
+    stock : IncrementalLiveness
+    again : _RerunReads
+    """
+
+    def __init__(self, stock: IncrementalLiveness, again: _RerunReads) -> None:
+        self._stock, self._recomputed = stock, again.storages
         clones, running = again.clones, again.needed_clones()
-        count, added = self._count, len(running)
-        places = np.asarray([clones[number].place for number in running], np.int64)
+        count, added = stock._count, len(running)
+        self._places = places = np.asarray([clones[number].place for number in running], np.int64)
         shift = np.searchsorted(places, np.arange(count), side="right")
-        position = np.arange(count) + shift
-        at = dict(zip(running, (places + np.arange(added)).tolist(), strict=True))
-        length = count + added
+        self._position = position = np.arange(count) + shift
+        self._inserted = places + np.arange(added)
+        at = dict(zip(running, self._inserted.tolist(), strict=True))
+        self._length = length = count + added
         # `start` and `end` also contain two special positions. `count` stands for the time after the last statement,
         # and -1 for the time before the first.
         moved = np.concatenate([position, [length, -1]])
-        start, end = moved[self._start], moved[self._end]
+        start, end = moved[stock._start], moved[stock._end]
         # Cotangents are alive at the first statement of the backward, even if it does not use them.
-        start[self._cotangents] = np.minimum(start[self._cotangents], self.first_backward)
-        end[self._cotangents] = np.maximum(end[self._cotangents], self.first_backward)
-        end[self._ignored] = length
-        sizes = list(self._bytes[again.fresh])
-        first: dict[int, int] = {}
-        saved = self._saved - again.storages
-        fresh = len(self._bytes)
-        starts, ends = [length] * len(sizes), [-1] * len(sizes)
+        start[stock._cotangents] = np.minimum(start[stock._cotangents], stock.first_backward)
+        end[stock._cotangents] = np.maximum(end[stock._cotangents], stock.first_backward)
+        end[stock._ignored] = length
+        self._first: dict[int, int] = {}
+        """The first position in the backward at which a clone or a moved statement uses a storage."""
+        first, saved = self._first, stock._saved - again.storages
+        fresh = len(stock._bytes)
+        starts, ends = [length] * len(again.fresh), [-1] * len(again.fresh)
         reached: dict[int, int] = {}
-        for storage in again.storages - self._argument:
-            reached[storage] = int(position[self._last_forward[storage]]) if storage in self._last_forward else -1
+        for storage in again.storages - stock._argument:
+            reached[storage] = int(position[stock._last_forward[storage]]) if storage in stock._last_forward else -1
 
         def touch(storage: int, where: int, makes: bool) -> None:
             if storage >= fresh:
                 ends[storage - fresh] = max(ends[storage - fresh], where)
                 if makes:
                     starts[storage - fresh] = min(starts[storage - fresh], where)
-            elif storage >= 0 and storage not in self._argument:
+            elif storage >= 0 and storage not in stock._argument:
                 first[storage] = min(first.get(storage, where), where)
                 reached[storage] = max(reached[storage] if storage in reached else int(end[storage]), where)
 
@@ -198,53 +198,67 @@ class IncrementalLiveness:
             saved |= clones[number].saved
         saved |= again.still_saved
         for storage, where in reached.items():
-            end[storage] = length if storage in self._ends else where
-        moved_start, moved_end, moved_bytes = self._reloaded_spans(
-            offloaded_storages, ahead, position, again, first, end, length
-        )
-        span_start = np.concatenate([start, np.asarray(starts, np.int64), moved_start])
-        span_end = np.concatenate([end, np.asarray(ends, np.int64), moved_end])
-        span_bytes = np.concatenate([self._bytes, np.asarray(sizes, np.int64), moved_bytes])
+            end[storage] = length if storage in stock._ends else where
+        self._saved = saved - stock._argument - {-1}
+        self._start = np.concatenate([start, np.asarray(starts, np.int64)])
+        self._end = np.concatenate([end, np.asarray(ends, np.int64)])
+        self._bytes = np.concatenate([stock._bytes, stock._bytes[again.fresh]])
+        self._transient = np.zeros(length, np.int64)
+        self._transient[position] = stock._transient[stock.rows]
+        self._transient[self._inserted] = stock._transient[[clones[number].row for number in running]]
+
+    def with_offloads(self, storages: Collection[int], ahead: int) -> tuple[int, int, NDArray[np.int64]]:
+        """Return the memory if storages are offloaded, too.
+
+        Parameters
+        ----------
+        storages : collection of int
+            Storages that are offloaded.
+        ahead : int
+            See `Predictor.predict`.
+
+        Returns
+        -------
+        int, int
+            Peak bytes and saved bytes.
+        (positions + 1,) int64
+            Most bytes alive at each position, and after the last position.
+        """
+        stock, length, position, end = self._stock, self._length, self._position, self._end.copy()
+        moved_start, moved_end, moved_bytes = self._reloaded_spans(storages, ahead, end)
+        span_start = np.concatenate([self._start, moved_start])
+        span_end = np.concatenate([end, moved_end])
+        span_bytes = np.concatenate([self._bytes, moved_bytes])
         alive = span_start <= span_end
         made, dropped = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
         np.add.at(made, np.maximum(span_start[alive], 0), span_bytes[alive])
         np.add.at(dropped, span_end[alive], span_bytes[alive])
-        transient = np.zeros(length, np.int64)
-        transient[position] = self._transient[self.rows]
-        here = places + np.arange(added)
-        transient[here] = self._transient[[clones[number].row for number in running]]
-        inside = np.cumsum(made)[:length] - np.cumsum(dropped)[:length] + dropped[:length] + transient
-        peaks = np.zeros(count + 1, np.int64)
-        peaks[:count] = inside[position]
-        np.maximum.at(peaks, places, inside[here])
-        peaks[-1] = max(int(peaks[-1]), self._after_bytes)
-        saved_bytes = int(self._bytes[list(saved - self._argument - {-1, *offloaded_storages})].sum())
-        return max(int(peaks.max()), self._baseline_bytes), saved_bytes, peaks
+        inside = np.cumsum(made)[:length] - np.cumsum(dropped)[:length] + dropped[:length] + self._transient
+        peaks = np.zeros(stock._count + 1, np.int64)
+        peaks[:-1] = inside[position]
+        np.maximum.at(peaks, self._places, inside[self._inserted])
+        peaks[-1] = max(int(peaks[-1]), stock._after_bytes)
+        saved_bytes = int(stock._bytes[list(self._saved.difference(storages))].sum())
+        return max(int(peaks.max()), stock._baseline_bytes), saved_bytes, peaks
 
     def _reloaded_spans(
-        self,
-        offloaded_storages: Collection[int],
-        ahead: int,
-        position: NDArray[np.int64],
-        reruns: _RerunReads,
-        first: Mapping[int, int],
-        end: NDArray[np.int64],
-        length: int,
+        self, storages: Collection[int], ahead: int, end: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the first positions, last positions and bytes of the reloaded storages.
 
         Set their entries in `end` to their last use in the forward, after which they are offloaded.
         """
+        stock, position = self._stock, self._position
         begins, ends, sizes = [], [], []
-        for storage in offloaded_storages:
-            touches = () if storage in reruns.storages else self._touches.get(storage, ())
+        for storage in storages:
+            touches = () if storage in self._recomputed else stock._touches.get(storage, ())
             firsts = [int(position[touches[0]])] if touches else []
-            firsts += [first[storage]] if storage in first else []
-            if storage in self._last_forward and firsts:
-                begins.append(max(self.first_backward, min(firsts) - ahead))
+            firsts += [self._first[storage]] if storage in self._first else []
+            if storage in stock._last_forward and firsts:
+                begins.append(max(stock.first_backward, min(firsts) - ahead))
                 ends.append(int(end[storage]))
-                sizes.append(int(self._bytes[storage]))
-                end[storage] = position[self._last_forward[storage]]
+                sizes.append(int(stock._bytes[storage]))
+                end[storage] = position[stock._last_forward[storage]]
         return np.asarray(begins, np.int64), np.asarray(ends, np.int64), np.asarray(sizes, np.int64)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.memory.incremental_liveness import IncrementalLiveness
+from workbench.analysis.memory.incremental_liveness import IncrementalLiveness, RecomputedMemory
 from workbench.analysis.memory.liveness import Predictor, StatementSchedule
-from workbench.analysis.memory.recompute_set import Recomputer
+from workbench.analysis.memory.recompute_set import Recompute, Recomputer
 from workbench.core.graph import BACKWARD, Graph
 
 SAVE, RECOMPUTE, OFFLOAD = "save", "recompute", "offload"
@@ -131,17 +131,22 @@ class JointGraphMemory:
     ) -> None:
         self._work, self._predictor, self._places, self._fixed = work, predictor, positions, dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
+        self._last: tuple[list[int], Recompute, RecomputedMemory | None] | None = None
+        """The last recomputed storages, and their recomputations. Many evaluations differ only in offloads."""
 
     def __call__(self, options: Mapping[int, str]) -> ExactMemory:
         """Return the memory under `options`, a map from storages to their options."""
         chosen = {**self._fixed, **options}
         again = [storage for storage, option in chosen.items() if option == RECOMPUTE]
         away = [storage for storage, option in chosen.items() if option == OFFLOAD]
-        edit = self._work.edit(again, along=self._along, gather=self._gather)
-        known = self._places.stock(edit.before, away, self._ahead)
-        if known is None:
+        last = self._last
+        if last is None or last[0] != again:
+            edit = self._work.edit(again, along=self._along, gather=self._gather)
+            last = self._last = again, edit, self._places.stock.with_reruns(edit.before)
+        _, edit, recomputed = last
+        if recomputed is None:
             return self.evaluate_schedule(edit.schedule(self._work.graph), away)
-        peak_bytes, saved_bytes, peaks = known
+        peak_bytes, saved_bytes, peaks = recomputed.with_offloads(away, self._ahead)
         return ExactMemory(peak_bytes=peak_bytes, saved_bytes=saved_bytes, peaks=peaks)
 
     def evaluate_schedule(self, schedule: StatementSchedule, offloaded_storages: Collection[int]) -> ExactMemory:

@@ -44,7 +44,15 @@ class Explanation:
         *,
         fuses: bool,
     ) -> None:
-        self._point, self._chooser, self._site_of, self._memory, self._fuses = point, chooser, site_of, memory, fuses
+        self._point, self._chooser, self._site_of, self._fuses = point, chooser, site_of, fuses
+        self._predict = memory
+        self._predicted: dict[frozenset[tuple[int, str]], ExactMemory] = {}
+
+    def _memory(self, options: Mapping[int, str]) -> ExactMemory:
+        key = frozenset(options.items())
+        if key not in self._predicted:
+            self._predicted[key] = self._predict(options)
+        return self._predicted[key]
 
     def reasons(self) -> tuple[UnsavedStorage, ...]:
         """Return the storages that are not saved, with their effects.
