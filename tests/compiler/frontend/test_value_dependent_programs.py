@@ -456,7 +456,19 @@ def test_a_branch_on_values_splits_a_program_into_planned_parts() -> None:
     assert bench.memory.at_least
 
 
-def test_a_program_that_reads_values_is_not_run_with_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def mean_of_positive(x: torch.Tensor) -> torch.Tensor:
+    found = x[x > 0]
+    return x * found.mean() if found.numel() > 0 else x
+
+
+def scattered(x: torch.Tensor) -> torch.Tensor:
+    return x.masked_scatter(x > 0, x[x > 0].sin()).cos()
+
+
+@pytest.mark.parametrize("reads", [branch, mean_of_positive, scattered])
+def test_a_program_that_reads_values_is_not_run_with_fake_tensors(
+    reads: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[bool] = []
     stock = graph_breaks.pieces_of
 
@@ -465,7 +477,7 @@ def test_a_program_that_reads_values_is_not_run_with_fake_tensors(monkeypatch: p
         return stock(*args, **options)
 
     monkeypatch.setattr(graph_breaks, "pieces_of", pieces_of)
-    opened = workbench.open(TwoLayers(branch), torch.randn(4, 16), device="cpu")
+    opened = workbench.open(TwoLayers(reads), torch.randn(4, 16), device="cpu")
     assert isinstance(opened, PartsBench)
     assert calls == [True], "a copy with fake tensors ran, although a program that reads values fails on them"
 

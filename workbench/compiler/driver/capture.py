@@ -22,7 +22,7 @@ from workbench.compiler.driver.capture_parts import (
 )
 from workbench.compiler.driver.interpreted_state import refuse_changes
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
-from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
+from workbench.compiler.frontend.fx_to_thunder import RefusedNodeError, count_checkpoints
 from workbench.compiler.frontend.trace_errors import (
     FAILS,
     IN_PARTS,
@@ -267,6 +267,7 @@ def _capture_fallback(
             why = f"not as one graph: {cause_of(str(first), dynamo.REFUSES).removesuffix(IN_PARTS)}"
         try:
             reads = isinstance(first, dynamo.NotOneGraphError) and first.needs_values
+            reads = reads or (isinstance(first, RefusedNodeError) and dynamo.has_unknown_sizes(first.node.graph))
             in_parts = capture_parts(program, executor, why, _graph_capture(executor), needs_values=reads)
         except ProgramError as error:
             if takes_steps:

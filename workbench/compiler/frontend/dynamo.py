@@ -53,6 +53,7 @@ from workbench.interop.torch_private import (
     FailOnRecompileLimitHit,
     TorchDynamoException,
     dynamo_utils,
+    tree_iter,
 )
 from workbench.programs.modes import active_modes
 from workbench.util.interruptions import interruptions_raised
@@ -78,6 +79,12 @@ class NotOneGraphError(ProgramError):
     """
 
     needs_values = False
+
+
+def has_unknown_sizes(graph: fx.Graph) -> bool:
+    """Return whether a graph has a tensor whose size depends on values of other tensors."""
+    made = tree_iter([node.meta.get("example_value") for node in graph.nodes])
+    return any(isinstance(size, torch.SymInt) for each in made if isinstance(each, torch.Tensor) for size in each.shape)
 
 
 class _CapturedError(Exception):
@@ -170,7 +177,9 @@ def whole_graph(
             if "\nfrom user code:" not in str(error):
                 raise
             line = traceback.extract_tb(error.__traceback__)[-1].line
-            raise NotOneGraphError(_reason(error, internal=f"{type(error).__name__}: {line}")) from error
+            refused = NotOneGraphError(_reason(error, internal=f"{type(error).__name__}: {line}"))
+            refused.needs_values = reads_values(f"{type(error).__name__}: {error}")
+            raise refused from error
     if not found:
         raise NotOneGraphError("Dynamo found no operator in it")
     return found[0]

@@ -53,6 +53,9 @@ SETTING = "setting of PyTorch"
 IN_PARTS = ", or open the program with capture='parts'"
 """End of a remedy. It is left out of the reason why a program is open in parts."""
 
+_GUARDED = "GuardOnDataDependentSymNode|data-dependent expression"
+"""Pattern of Dynamo's error if code depends on a number that it does not know, such as a size that values decide."""
+
 _CAUSES = (
     (
         CHANGES_STATE,
@@ -129,7 +132,7 @@ _CAUSES = (
         "a detection model chooses sizes and boxes by numbers that it reads from tensors: open model.backbone",
     ),
     (
-        rf"GuardOnDataDependentSymNode|data-dependent expression|{DECIDES}",
+        rf"{_GUARDED}|{DECIDES}",
         "a number that is read from a tensor decides which code runs: pass the number to the program",
     ),
     (
@@ -364,8 +367,12 @@ def break_words(reason: str) -> str:
 
 
 def reads_values(reason: str) -> bool:
-    """Return whether Dynamo's reason for a graph break is that the program reads values of tensors."""
-    return any(re.search(pattern, reason) for pattern, _ in _READS)
+    """Return whether Dynamo's reason for a graph break is that the program reads values of tensors.
+
+    The last two patterns are about a size that depends on values, and that a later operator needs as a number.
+    """
+    patterns = (*(pattern for pattern, _ in _READS), _GUARDED, "^PendingUnbackedSymbolNotFound")
+    return any(re.search(pattern, reason) for pattern in patterns)
 
 
 def cause_of(message: str, intro: str) -> str:
