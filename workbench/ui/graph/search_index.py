@@ -63,11 +63,15 @@ def ids_of(graph: Graph, layout: GraphLayout, node_ids: Sequence[str]) -> list[s
 
     See `workbench.ui.graph.node_names.node_ids`.
     """
-    ids = []
-    for row, kind in enumerate(graph.statements.kind.tolist()):
-        values = [] if kind == Kind.FUSION else _values_of(graph, row)
-        name = f"f:{graph.statements.name[row]}" if kind == Kind.FUSION else f"s:{row}"
-        ids.append(f"t:{values[0]}" if values else name)
+    ids, statements, value_names = [], graph.statements, graph.values.name
+    made_values, parents = statements.outputs.lists(), [*statements.parent.tolist(), -1]
+    for row, (kind, made) in enumerate(zip(statements.kind.tolist(), made_values, strict=True)):
+        if kind == Kind.FUSION:
+            ids.append(f"f:{statements.name[row]}")
+        elif made and parents[row + 1] != row:
+            ids.append(f"t:{value_names[made[0]]}")
+        else:
+            ids.append(f"s:{row}")
     for row, id in zip(layout.nodes.statement.tolist(), node_ids, strict=True):
         if row >= 0:
             ids[row] = id
