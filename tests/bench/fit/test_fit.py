@@ -22,6 +22,7 @@ from scipy.optimize import LinearConstraint
 from torch import nn
 
 import workbench
+from tests.needs import needs_nvfuser
 from tests.trial_counts import beyond
 from workbench import Workbench, cli
 from workbench.analysis.cost.machines import H100
@@ -238,6 +239,22 @@ def test_nothing_is_solved_once_the_gap_is_close_enough(monkeypatch: pytest.Monk
     assert chooser.gap(found, limit) <= near
     assert enough
     assert not any(enough)
+
+
+@pytest.mark.slow
+@needs_nvfuser
+@pytest.mark.parametrize("near", [False, True])
+def test_no_plan_improves_a_result_that_is_near_the_bound(monkeypatch: pytest.MonkeyPatch, *, near: bool) -> None:
+    bench = workbench.open("llama", device="planned", executor="nvfuser", layers=1)
+    chooser = Fitter(bench, bench._captured, bench.machine).chooser
+    monkeypatch.setattr(chooser._improvement, "_is_near_bound", lambda limit_bytes, gap: near)
+    monkeypatch.setattr("workbench.analysis.fit.improvement.LEAST_PLANS", 1)
+    monkeypatch.setattr("workbench.analysis.fit.fit_problem.FitProblem.plan_budget", 1)
+    point = chooser.point(dict(chooser.choices))
+    known = len(chooser.evaluations)
+    found = chooser._improvement.save_again(point, bench.plan.peak_bytes)
+    assert (found is point) is near
+    assert (len(chooser.evaluations) == known) is near
 
 
 @pytest.mark.slow
