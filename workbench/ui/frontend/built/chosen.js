@@ -98,7 +98,7 @@ function previewed(model, el) {
     });
 }
 function inParts(path) {
-    return path.split(/(?<=[./])(?=[A-Za-z_])/).flatMap((part, at)=>at ? [
+    return path.split(/(?<=[./>])(?=[A-Za-z_])/).flatMap((part, at)=>at ? [
             h("wbr"),
             part
         ] : [

@@ -83,7 +83,7 @@ function render({ model, el }) {
         progress.hidden = !working;
         progress.max = Math.max(1, most);
         progress.value = done;
-        said.textContent = working ? `${done} plans weighed, of ${most} at most${words ? `; ${words}` : ""}` : words;
+        said.textContent = working ? `${done} of at most ${most} plans weighed${words ? `; ${words}` : ""}` : words;
         weigh.textContent = working ? "Cancel" : state ? "Weigh again" : "Weigh other cuts";
         weigh.setAttribute("aria-label", working ? "Cancel weighing cuts" : weigh.textContent);
         weigh.title = working ? "The cuts that were weighed before stay in the table" : "Plan other cuts between fusions, the same in all layers: which values are passed on, and which are computed again. This takes seconds, and changes no choice";

@@ -867,11 +867,12 @@ function drawNodes(state, low, high) {
     }
 }
 function drawTurn({ places, pen }) {
-    const c = pen.context, { node, columns } = places.scene, { sides } = places.columns(), ink = pen.ink;
+    const c = pen.context, { node, columns, module } = places.scene, { sides } = places.columns(), ink = pen.ink;
     if (!columns[0].length || !columns[1].length) return;
+    const bands = places.far ? places.bands() : [];
     const foot = (side)=>{
-        const last = columns[side].at(-1);
-        return places.y(node.y[last] + node.height[last]);
+        const last = columns[side].at(-1), boxes = bands.filter((i)=>(0 === side ? module.forward : module.backward)[i]);
+        return places.y(Math.max(node.y[last] + node.height[last], ...boxes.map((i)=>module.y[i] + module.height[i])));
     };
     const y = Math.max(foot(0), foot(1)) + 5, [from, to] = [
         sides[0][1] - 14,
@@ -2476,7 +2477,10 @@ class View {
                 this.enter(at?.kind === "module" ? at : this.state.chosenPlace());
             },
             " ": ()=>this.turnSelected(),
-            "/": ()=>this.search.focus(),
+            "/": ()=>{
+                this.search.focus();
+                this.search.select();
+            },
             u: ()=>this.model.send({
                     type: "undo"
                 }),

@@ -83,6 +83,23 @@ function previewed(model, el) {
         if (!el.contains(event.relatedTarget)) ask(null);
     });
 }
+async function afterGraph(el) {
+    const began = performance.now(), pause = (ms)=>new Promise((next)=>setTimeout(next, ms));
+    const drawn = ()=>{
+        const app = el.closest(".wb-app");
+        return el.isConnected && (!app || app.querySelector(".wb-graph")?.__workbench?.view.drawn > 0);
+    };
+    while(!drawn() && performance.now() - began < 2000)await pause(30);
+    if (el.closest(".wb-app")) await pause(50);
+}
+function inParts(path) {
+    return path.split(/(?<=[./>])(?=[A-Za-z_])/).flatMap((part, at)=>at ? [
+            dom_h("wbr"),
+            part
+        ] : [
+            part
+        ]);
+}
 const KEYS = [
     [
         "click",
@@ -233,7 +250,7 @@ function render({ model, el }) {
                         type: "choose_all",
                         choices
                     })
-            }, option), " ", name, count > 1 && dom_h("span", {
+            }, option), " ", inParts(name), count > 1 && dom_h("span", {
                 class: "wb-muted"
             }, ` × ${count}`), dom_h("div", {
                 class: "wb-means"
@@ -271,7 +288,7 @@ function render({ model, el }) {
             class: "wb-moved"
         }, dom_h("span", {
             class: "wb-muted"
-        }, "also moves: "), one.moved.map((other, i)=>[
+        }, "also changes: "), one.moved.map((other, i)=>[
                 i ? ", " : "",
                 link(other)
             ]), one.more ? dom_h("span", {
@@ -424,9 +441,9 @@ function render({ model, el }) {
         }, shown.hint), (shown.waiting || shown.best?.length > 0) && best(shown), keyList());
         if (shown.waiting && !asked) {
             asked = true;
-            model.send({
-                type: "best"
-            });
+            afterGraph(el).then(()=>model.send({
+                    type: "best"
+                }));
         }
         const { scrollTop } = el, held = (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
         el.replaceChildren(rail, ...parts.filter(Boolean));

@@ -12,6 +12,15 @@ function panel(el, name) {
 function isPlainKey(event) {
     return !event.ctrlKey && !event.altKey && !event.metaKey;
 }
+async function afterGraph(el) {
+    const began = performance.now(), pause = (ms)=>new Promise((next)=>setTimeout(next, ms));
+    const drawn = ()=>{
+        const app = el.closest(".wb-app");
+        return el.isConnected && (!app || app.querySelector(".wb-graph")?.__workbench?.view.drawn > 0);
+    };
+    while(!drawn() && performance.now() - began < 2000)await pause(30);
+    if (el.closest(".wb-app")) await pause(50);
+}
 function humanBytes(bytes) {
     const units = [
         "B",
@@ -73,12 +82,6 @@ async function visible(el, signal) {
     });
     return !signal.aborted;
 }
-async function afterGraph(el) {
-    const app = el.closest(".wb-app"), began = performance.now();
-    const drawn = ()=>app?.querySelector(".wb-graph")?.__workbench?.view.drawn > 0;
-    while(app && !drawn() && performance.now() - began < 2000)await new Promise((next)=>setTimeout(next, 30));
-    if (app) await new Promise((next)=>setTimeout(next, 50));
-}
 function columns({ lines, backward_from, ...sent }) {
     const numbers = (column)=>Array.from(new Float64Array(column.buffer.slice(column.byteOffset, column.byteOffset + column.byteLength)));
     const data = Object.fromEntries(Object.entries(sent).map(([name, column])=>[
@@ -112,7 +115,7 @@ function render({ model, el }) {
         }
         if (plot.height !== height) plot.height = height;
     }
-    let low = false;
+    let low = true;
     const words = h("div", {
         class: "wb-plot-key",
         hidden: true
@@ -245,7 +248,7 @@ function render({ model, el }) {
             });
         }
         usual = roots.roots[0].model.height;
-        low = false;
+        low = true;
         roots.roots[0].model.on_event("tap", tap);
         fill();
         follow_ranges();

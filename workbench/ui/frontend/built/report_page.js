@@ -915,11 +915,12 @@ function drawNodes(state, low, high) {
     }
 }
 function drawTurn({ places, pen }) {
-    const c = pen.context, { node, columns } = places.scene, { sides } = places.columns(), ink = pen.ink;
+    const c = pen.context, { node, columns, module } = places.scene, { sides } = places.columns(), ink = pen.ink;
     if (!columns[0].length || !columns[1].length) return;
+    const bands = places.far ? places.bands() : [];
     const foot = (side)=>{
-        const last = columns[side].at(-1);
-        return places.y(node.y[last] + node.height[last]);
+        const last = columns[side].at(-1), boxes = bands.filter((i)=>(0 === side ? module.forward : module.backward)[i]);
+        return places.y(Math.max(node.y[last] + node.height[last], ...boxes.map((i)=>module.y[i] + module.height[i])));
     };
     const y = Math.max(foot(0), foot(1)) + 5, [from, to] = [
         sides[0][1] - 14,
@@ -2524,7 +2525,10 @@ class View {
                 this.enter(at?.kind === "module" ? at : this.state.chosenPlace());
             },
             " ": ()=>this.turnSelected(),
-            "/": ()=>this.search.focus(),
+            "/": ()=>{
+                this.search.focus();
+                this.search.select();
+            },
             u: ()=>this.model.send({
                     type: "undo"
                 }),
@@ -3324,10 +3328,10 @@ function timeline_tab_render({ model, el }) {
         const rows = bySize ? [
             ...all
         ].sort((a, b)=>b[bySize] - a[bySize]) : all;
-        table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "takes, sim.", "On its stream, the longest first"), h("th", {
+        table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "simulated duration", "On its stream, the longest first"), h("th", {
             class: "wb-right",
             title: "Kernels between the issue and the wait: without any, the collective cannot overlap with compute"
-        }, "kernels beside it"), by("blocks_s", "exposed, sim.", "Compute waits for it, the longest first"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, h("code", {}, one.value)), h("td", {}, h("code", {
+        }, "kernels beside it"), by("blocks_s", "simulated exposed time", "Compute waits for it, the longest first"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, h("code", {}, one.value)), h("td", {}, h("code", {
                 class: "wb-muted"
             }, one.place)), h("td", {}, one.side), right(humanBytes(one.bytes)), right(seconds(one.seconds)), right(null === one.kernels ? "no wait" : String(one.kernels)), h("td", {
                 class: `wb-right ${one.blocks_s ? "wb-bad" : ""}`

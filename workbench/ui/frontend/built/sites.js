@@ -54,7 +54,7 @@ function follow(model, names, draw) {
     };
 }
 function inParts(path) {
-    return path.split(/(?<=[./])(?=[A-Za-z_])/).flatMap((part, at)=>at ? [
+    return path.split(/(?<=[./>])(?=[A-Za-z_])/).flatMap((part, at)=>at ? [
             h("wbr"),
             part
         ] : [

@@ -138,10 +138,10 @@ function render({ model, el }) {
         const rows = bySize ? [
             ...all
         ].sort((a, b)=>b[bySize] - a[bySize]) : all;
-        table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "takes, sim.", "On its stream, the longest first"), h("th", {
+        table.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "collective"), h("th", {}, "value"), h("th", {}, "place"), h("th", {}, "side"), by("bytes", "bytes", "Of the result, the largest first"), by("seconds", "simulated duration", "On its stream, the longest first"), h("th", {
             class: "wb-right",
             title: "Kernels between the issue and the wait: without any, the collective cannot overlap with compute"
-        }, "kernels beside it"), by("blocks_s", "exposed, sim.", "Compute waits for it, the longest first"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, h("code", {}, one.value)), h("td", {}, h("code", {
+        }, "kernels beside it"), by("blocks_s", "simulated exposed time", "Compute waits for it, the longest first"))), h("tbody", {}, rows.map((one)=>row(one, h("td", {}, h("code", {}, one.name)), h("td", {}, h("code", {}, one.value)), h("td", {}, h("code", {
                 class: "wb-muted"
             }, one.place)), h("td", {}, one.side), right(humanBytes(one.bytes)), right(seconds(one.seconds)), right(null === one.kernels ? "no wait" : String(one.kernels)), h("td", {
                 class: `wb-right ${one.blocks_s ? "wb-bad" : ""}`
