@@ -279,8 +279,10 @@ def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, An
     checked = accuracy.check_first_step(
         accuracy.first_step(stepper, 0), build, capture=config.capture, uncompiled=config.uncompiled
     )
-    stepper.step()  # some models change their configuration in the first call, so this call captures them again
     training = train(build, config)
+    # Some models change their configuration in the first call, so the second call captures them again. It also tries
+    # again to compile functions that Dynamo skips, because other programs were compiled since the first call.
+    stepper.step()
     # If the parts change from call to call, only the peak of each part is known: the largest is a lower bound.
     memory = bench.memory if isinstance(bench, PartsBench) else None
     one_part = bench.largest_peak_bytes if isinstance(bench, PartsBench) else bench.plan.peak_bytes
