@@ -528,8 +528,7 @@ def test_a_detached_leaf_may_be_written() -> None:
     assert workbench.open(program, *given, device="cpu").plan.proof.proven
 
 
-@pytest.mark.parametrize("capture", beyond(1, ["dynamo", "interpreter"], pytest.mark.slow))
-def test_checkpoint_sequential_is_refused_with_a_remedy(capture: str) -> None:
+def test_the_interpreter_refuses_checkpoint_sequential_with_a_remedy() -> None:
     layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(4)))
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -538,18 +537,17 @@ def test_checkpoint_sequential_is_refused_with_a_remedy(capture: str) -> None:
 
     said = r"test_refusals.py:\d+ \(.*checkpoint\(part, x, use_reentrant=False\) for each part"
     with pytest.raises(ProgramError, match=said):
-        workbench.open(program, torch.randn(2, 4, requires_grad=True), device="cpu", capture=capture)
+        workbench.open(program, torch.randn(2, 4, requires_grad=True), device="cpu", capture="interpreter")
 
 
-@pytest.mark.parametrize("capture", beyond(1, ["dynamo", "interpreter"], pytest.mark.slow))
-def test_a_reentrant_checkpoint_is_refused_with_a_remedy(capture: str) -> None:
+def test_the_interpreter_refuses_a_reentrant_checkpoint_with_a_remedy() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
         return made.sum()
 
     said = r"test_refusals.py:\d+ \(.*checkpoint\(function, x, use_reentrant=False\)"
     with pytest.raises(ProgramError, match=said):
-        workbench.open(program, torch.randn(2, 4, requires_grad=True), device="cpu", capture=capture)
+        workbench.open(program, torch.randn(2, 4, requires_grad=True), device="cpu", capture="interpreter")
 
 
 def in_two_types(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Selective checkpointing: a plan saves the values that the policy saves, and recomputes the rest of the region."""
+"""Checkpointed regions: a plan saves the values that a policy saves, and has the gradients of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 
 import workbench
 from tests.trial_counts import beyond, combined
@@ -180,3 +185,43 @@ def test_the_interpreter_refuses_a_policy() -> None:
         workbench.open(
             Model(POLICIES["gelu"]), torch.randn(16, 32), device="cpu", executor="torch", capture="interpreter"
         )
+
+
+class Regions(nn.Module):
+    """A model with one region that is checkpointed in one of several ways."""
+
+    def __init__(self, call: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.call = call
+        self.inside, self.region = nn.Linear(4, 4), nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.call(self.region, x, self.inside(x)).square().sum()
+
+
+REGIONS: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
+    "reentrant sequence": (lambda region, x, h: checkpoint_sequential(region, 2, h, use_reentrant=True), "dynamo"),
+    "reentrant": (lambda region, x, h: checkpoint(region, h, use_reentrant=True), "dynamo"),
+    # Without an input that requires a gradient, PyTorch gives no gradient to the parameters of the region.
+    "no gradient": (lambda region, x, h: checkpoint(region, x, use_reentrant=True) + h, "parts"),
+    "sequence": (lambda region, x, h: checkpoint_sequential(region, 2, h, use_reentrant=False), "dynamo"),
+    "no gradient by default": (lambda region, x, h: checkpoint(region, x) + h, "parts"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*use_reentrant", "ignore:None of the inputs")
+@pytest.mark.parametrize("name", beyond(3, REGIONS))
+def test_checkpointed_regions_have_the_gradients_of_eager_pytorch(name: str) -> None:
+    call, capture = REGIONS[name]
+    model, x = Regions(call), torch.randn(2, 4)
+    bench = workbench.open(model, x, device="cpu")
+    assert bench.capture == capture
+    losses, gradients = [], []
+    for program in (model, bench.config.jit(model)):
+        model.zero_grad()
+        losses.append(program(x))
+        losses[-1].backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(*gradients)

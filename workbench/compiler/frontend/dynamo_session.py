@@ -181,6 +181,7 @@ def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_patches.products_not_rounded(),
         dynamo_patches.same_objects_guarded(),
         dynamo_patches.written_tensors_kept(),
+        dynamo_patches.checkpoints_traced(),
         without_value_checks.traced(),
     ):
         _keep_to(_limits.append, limit)

@@ -625,10 +625,8 @@ class _Tracer(fx.Interpreter):
         inner = _Tracer(dataclasses.replace(self.source, graph=graph), args)
         return inner.run(*args)
 
-    def _run_checkpoint(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
+    def _run_checkpoint(self, region: Any, *args: Any, **_: Any) -> Any:
         """Trace a region that the backward recomputes, and mark its values with `mark_recomputed`."""
-        if use_reentrant:
-            raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
         trace = get_tracectx()
         assert trace is not None
         (graph,) = region.args

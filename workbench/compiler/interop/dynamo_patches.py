@@ -8,10 +8,12 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 import torch
 from torch import fx
+from torch.utils.checkpoint import checkpoint_sequential
 
 from workbench.compiler.interop.double_backward import CONNECTIONS
 from workbench.compiler.interop.thread_patches import (
@@ -24,6 +26,7 @@ from workbench.compiler.interop.thread_patches import (
 from workbench.interop.torch_private import (
     HASH_METHOD,
     BuiltinVariable,
+    CheckpointHigherOrderVariable,
     ConstantVariable,
     ConstDictVariable,
     DictGetItemSource,
@@ -35,6 +38,7 @@ from workbench.interop.torch_private import (
     LocalGeneratorObjectVariable,
     SetVariable,
     SideEffects,
+    SkipFunctionVariable,
     TensorVariable,
     TorchInGraphFunctionVariable,
     TorchRuntimeError,
@@ -44,6 +48,7 @@ from workbench.interop.torch_private import (
     UserFunctionVariable,
     UserMethodVariable,
     VariableBuilder,
+    VariableTracker,
     _WrappedCall,
     compare_op_handlers,
     dynamo_builder,
@@ -295,6 +300,49 @@ changed_options_as_inputs = ThreadPatches(
 The context's argument is a dictionary, in which the patch stores the first value of each option. The workbench compiles
 with ``dynamic=False``, because plans need constant shapes. Numbers are then constants, too, and a learning rate that
 changes in each step would be compiled in each step. Remove this when Dynamo has an option for numbers alone.
+"""
+
+
+def _call_checkpoint(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    reentrant = kwargs.get("use_reentrant")
+    if torch.is_grad_enabled() and (reentrant is None or reentrant.as_python_constant() is not False):
+        given = [each.realize() for each in args[1:]]
+        if not any(isinstance(each, TensorVariable) and each.requires_grad for each in given):
+            raise Unsupported("torch.utils.checkpoint has use_reentrant=True, and no input that requires a gradient")
+    return stock(self, tx, args, kwargs)
+
+
+def _call_skipped(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if self.value is checkpoint_sequential:
+        return tx.inline_user_function_return(VariableTracker.build(tx, _traced_sequence), args, kwargs)
+    return stock(self, tx, args, kwargs)
+
+
+def _in_no_file(code: CodeType) -> CodeType:
+    """Return the code of a function and its inner functions without PyTorch's file, because Dynamo skips this file."""
+    constants = tuple(_in_no_file(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename="<workbench>", co_consts=constants)
+
+
+_traced_sequence = FunctionType(
+    _in_no_file(checkpoint_sequential.__code__),
+    checkpoint_sequential.__globals__,
+    checkpoint_sequential.__name__,
+    checkpoint_sequential.__defaults__,
+)
+
+checkpoints_traced = ThreadPatches(
+    "checkpoints",
+    lambda: [
+        wrap_function(CheckpointHigherOrderVariable, "_call_function", _call_checkpoint),
+        wrap_function(SkipFunctionVariable, "call_function", _call_skipped),
+    ],
+)
+"""Make Dynamo trace ``checkpoint_sequential``, and break the graph at some reentrant checkpoints.
+
+If no input of a reentrant checkpoint requires a gradient, PyTorch gives no gradient to the parameters inside. Unpatched
+Dynamo traces each checkpoint as if it were not reentrant, so these parameters would get gradients. Remove the first
+patch when Dynamo breaks the graph there, and the second when Dynamo traces ``checkpoint_sequential``.
 """
 
 
