@@ -20,3 +20,15 @@ def test_the_interpreter_does_not_interpret_the_printing_of_the_error_of_a_refus
     with pytest.raises(ProgramError, match=r"thunderfx refuses it.*torch\.eye"):
         compiled(torch.ones(2, 3))
     assert "Call using an FX-traced Module" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_refused_program_with_inference_mode_leaves_pytorch_usable() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            target = x.cos()
+        return (x.sin() - target.clone()).sum()
+
+    x = torch.linspace(0.0, 1.0, 4, requires_grad=True)
+    # PyTorch's compiler refuses the program, and `thunder.jit` does not.
+    torch.testing.assert_close(compile_unmodified(program, ("thunderfx", "thunder.jit"))(x), program(x))

@@ -62,14 +62,18 @@ class StockCompiled:
             for device, cuda_state in zip(devices, cuda_states, strict=True):
                 torch.cuda.set_rng_state(cuda_state, device)
             made = thunder_api.jit(self._program) if way == "thunder.jit" else thunder_api.thunderfx(self._program)
-            try:
-                with graphs_with_code(), dynamo_patches.plain_graph_errors():
-                    found = made(*args, **kwargs)
-            except Exception as error:
-                if is_out_of_memory(error):
-                    raise
-                self.refusals += (refusal(way, error),)
-                continue
+            records = torch.is_grad_enabled()
+            # PyTorch's AOTAutograd fails at `torch.inference_mode` inside of a graph. When its error is deleted, a mode
+            # stays on in which each operator fails. At the end of an outer `inference_mode`, PyTorch turns it off.
+            with torch.inference_mode(torch.is_inference_mode_enabled()), torch.set_grad_enabled(records):
+                try:
+                    with graphs_with_code(), dynamo_patches.plain_graph_errors():
+                        found = made(*args, **kwargs)
+                except Exception as error:
+                    if is_out_of_memory(error):
+                        raise
+                    self.refusals += (refusal(way, error),)
+                    continue
             self.way, self._made = way, made
             return found
         raise ProgramError("unmodified Thunder cannot compile the program: " + "; ".join(self.refusals))
