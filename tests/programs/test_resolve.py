@@ -37,6 +37,10 @@ def helper():
 def raises():
     return double, (helper(),)
 
+def lazy():
+    layers = torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d(), torch.nn.Dropout()
+    return torch.nn.Sequential(*layers), (torch.ones(4, 2),)
+
 def number():
     return 5
 
@@ -281,3 +285,14 @@ def test_all_programs_are_described() -> None:
         assert all(setting.default is not None and setting.type is not None for setting in info.settings)
     dtype = next(setting for setting in infos["llama"].settings if setting.name == "dtype")
     assert (dtype.type, dtype.default, dtype.options) == (str, "float32", ("float32", "bfloat16"))
+
+
+def test_lazy_parameters_of_a_factory_have_the_same_values_in_each_build(file: Path) -> None:
+    program = resolve(f"{file}:lazy", device="cpu")
+    module = program.callable
+    assert isinstance(module, nn.Module)
+    assert all(each.training for each in module.modules())
+    first, second = module.state_dict(), program.build()[0].state_dict()
+    assert {name: tuple(value.shape) for name, value in first.items()}["0.weight"] == (3, 2)
+    assert first["1.num_batches_tracked"] == 0
+    torch.testing.assert_close(first, second, rtol=0, atol=0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 import torch
+from torch.nn.parameter import is_lazy
 
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import FakeTensorMode
@@ -210,12 +211,26 @@ def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> 
     building = modes.active_modes(modes.building_modes(spec.get("modes", {})))
     try:
         with files.blame(f"the factory of {label}"), placement.seeded(spec["seed"]), torch.device(target), building:
-            made = factory(**settings)
+            return _initialized(_check_parts(label, factory(**settings)))
     except ProgramError as error:
         # Add the program's name if the factory's own code raised the error, as for an illegal setting.
         message = str(error)
         raise ProgramError(message if label in message else f"{label}: {message}") from error.__cause__
-    return _check_parts(label, made)
+
+
+def _initialized(parts: Parts) -> Parts:
+    """Call a module with lazy parameters once without gradients, which gives the parameters their shapes and values.
+
+    Modules are in evaluation mode meanwhile, so that statistics of a batch norm stay as they are.
+    """
+    module, args, kwargs = parts
+    if isinstance(module, torch.nn.Module) and any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        training = [each for each in module.modules() if each.training]
+        with torch.no_grad():
+            module.eval()(*args, **kwargs)
+        for each in training:
+            each.training = True
+    return parts
 
 
 def _from_name(name: str, args: tuple[Any, ...], settings: Mapping[str, Any], device: str | None, seed: int) -> Program:
