@@ -7,7 +7,7 @@ import copy
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import CellType, FunctionType
 from typing import Any
@@ -168,9 +168,13 @@ def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:
     if not fake and not copied and all(_is_same_device(tensor.device, target) for tensor in tensors):
         return objects
     memo: dict[int, Any] = {}
+    templates = set[int]() if fake or target.type == "meta" else _templates(objects, tensors)
     shared = Counter(_storage(tensor) for tensor in {id(tensor): tensor for tensor in tensors}.values())
     storages: dict[int, torch.Tensor] = {}
     for tensor in tensors:
+        if id(tensor) in templates:
+            memo.setdefault(id(tensor), _wrap_like(tensor, tensor.detach()))
+            continue
         if tensor.is_meta and not fake:
             raise ProgramError(
                 f"a tensor of shape {tuple(tensor.shape)} is on the device 'meta', where it has no values: open the "
@@ -193,6 +197,18 @@ def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:
     for optimizer in found.optimizers:
         copy_added(optimizer, memo)
     return made
+
+
+def _templates(objects: Any, tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Return the ids of tensors that stay on meta, such as those of a template for `torch.func.functional_call`.
+
+    They are not among the parameters, buffers and inputs of the program, which need values.
+    """
+    program, *inputs = objects if isinstance(objects, tuple) else (objects,)
+    given = set(map(id, find_tensors(inputs).tensors.values()))
+    if isinstance(program, torch.nn.Module):
+        given.update(map(id, (*program.parameters(), *program.buffers())))
+    return {id(tensor) for tensor in tensors if tensor.is_meta and id(tensor) not in given}
 
 
 def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:

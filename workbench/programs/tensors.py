@@ -69,7 +69,7 @@ def gradient_hooks(tensor: torch.Tensor) -> tuple[Callable[[torch.Tensor], None]
 
 
 def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
-    """Return parameters, buffers and other tensors that a program holds, by name.
+    """Return parameters, buffers and other tensors that a program holds, by name. Tensors on meta are left out.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
         own = dict([*compiled.named_parameters(), *compiled.named_buffers()])
         same = {id(tensor) for tensor in own.values()}
         state = {**own, **{n: t for n, t in state.items() if n not in own and id(t) not in same}}
-    return state
+    return {name: tensor for name, tensor in state.items() if not tensor.is_meta}
 
 
 class _TensorWalk:

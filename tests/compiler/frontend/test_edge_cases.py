@@ -28,6 +28,7 @@ from workbench.compiler.frontend import dynamo
 from workbench.compiler.frontend.dynamo import DynamoCompiled
 from workbench.errors import ProgramError, ProgramWarning, RunError
 from workbench.programs import pickling
+from workbench.runs.measure import accuracy
 
 pytestmark = pytest.mark.slow
 
@@ -283,6 +284,29 @@ def test_an_optimizer_of_a_users_class_steps_as_in_eager_also_after_pickling() -
 def test_a_meta_tensor_is_refused_on_a_cpu_with_its_shape() -> None:
     with pytest.raises(ProgramError, match=r"shape \(3, 2\) is on the device 'meta'.*device='planned'"):
         workbench.open(torch.sin, torch.ones(3, 2, device="meta"), device="cpu")
+
+
+@pytest.mark.slow
+def test_a_template_on_meta_has_no_values_to_compare() -> None:
+    class Templated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 3))
+            self.template = [nn.Linear(3, 2, bias=False, device="meta")]  # a list, so that it is not a submodule
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = torch.func.functional_call(self.template[0], {"weight": self.weight}, (x,))
+            return made.sin().sum()
+
+    def build() -> accuracy.Parts:
+        return Templated(), (torch.linspace(0.0, 1.0, 6).reshape(2, 3),), {}
+
+    module, args, _ = build()
+    config = workbench.open(module, *args, device="cpu").config
+    stepper = accuracy.Stepper(module, args, {}, config.jit(module))
+    recorded = accuracy.first_step(stepper, 0)
+    assert "grad(weight)" in recorded
+    assert accuracy.check_first_step(recorded, build, capture=config.capture).ok
 
 
 def test_a_module_on_meta_is_planned_and_nothing_runs() -> None:
