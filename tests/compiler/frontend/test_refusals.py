@@ -79,6 +79,11 @@ def maps(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def differentiates_forward(x: torch.Tensor) -> torch.Tensor:
+    slope: torch.Tensor = torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1]
+    return slope
+
+
 def differentiates(x: torch.Tensor) -> torch.Tensor:
     made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)
     return made
@@ -192,10 +197,12 @@ def test_detection_models_get_a_remedy_by_their_module() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_a_refused_program_leaves_no_open_torch_func_transform(capture: str) -> None:
+@pytest.mark.parametrize("program", [differentiates, differentiates_forward])
+def test_a_refused_program_leaves_no_open_torch_func_transform(program: Any, capture: str) -> None:
     x = torch.randn(4, 4, requires_grad=True)
     with pytest.raises(ProgramError):
-        workbench.open(differentiates, x, device="cpu", capture=capture)
+        workbench.open(program, x, device="cpu", capture=capture)
+    assert program(x).requires_grad
     # The refused program must not leave a transform of `torch.func` active, in which these calls would raise errors.
     assert torch.zeros(3).requires_grad_().requires_grad
     assert torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False).requires_grad

@@ -229,3 +229,13 @@ def test_a_rehearsal_for_an_absent_gpu_records_the_same_events_as_on_the_cpu(
     assert comparable(found.events) == comparable(expected.events)
     assert len(expected.events) > 10
     assert found.opaque == expected.opaque
+
+
+def test_watching_backwards_passes_over_transforms_of_torch_func() -> None:
+    layer, x = nn.Linear(3, 2), torch.ones(3, requires_grad=True)
+    seen: list[tuple[int, bool]] = []
+    with backward_without_gpu.watch_backwards(lambda edges, stores: seen.append((len(edges), stores))):
+        jacobian = torch.func.jacrev(layer)(x.detach())
+        torch.autograd.grad(layer(x).sum(), x)
+    torch.testing.assert_close(jacobian, layer.weight)
+    assert seen == [(1, False)]

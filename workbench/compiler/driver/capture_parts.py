@@ -26,6 +26,8 @@ from workbench.interop.torch_private import (
     _autograd,
     _functorch_depth,
     _functorch_pop,
+    eager_transforms,
+    forward_ad,
 )
 from workbench.programs import Program, placement
 from workbench.programs.files import describe_error
@@ -42,11 +44,14 @@ def end_transforms() -> Iterator[None]:
 
     Without this context, later PyTorch code would run inside of these transforms.
     """
-    depth = _functorch_depth()
+    depth, nested, level = _functorch_depth(), eager_transforms.JVP_NESTING, forward_ad._current_level
     refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
     try:
         yield
     finally:
+        while forward_ad._current_level > level:
+            forward_ad.exit_dual_level()
+        eager_transforms.JVP_NESTING = nested
         while _functorch_depth() > depth:
             _functorch_pop()
         # An open transform that differentiates has disabled saved-tensor hooks. Checkpoints need these hooks.

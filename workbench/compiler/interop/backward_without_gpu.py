@@ -20,7 +20,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, dispatch_by_thread
-from workbench.interop.torch_private import FakeTensorMode
+from workbench.interop.torch_private import FakeTensorMode, _functorch_depth
 
 type Edge = tuple[Any, int]
 """A node of autograd's graph, and the number of one of its inputs."""
@@ -217,7 +217,8 @@ def _make_watched(stock: Any, patches: ThreadPatches) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        if patches.value is not None:
+        # The tensors of a transform of `torch.func` are not those of the program, and some of them have no edge.
+        if patches.value is not None and not _functorch_depth():
             edges = [given if isinstance(given, GradientEdge) else get_gradient_edge(given) for given in inputs]
             stores = bool(kwargs.get("accumulate_grad"))
             patches.value(edges, stores)
