@@ -173,7 +173,7 @@ SEAM = PrivateApi(
         "kl": ("_KL_MEMOIZE", "_KL_REGISTRY"),
         "compile_lock": ("_is_owned", "acquire", "release"),
         "OPDEFS": ("get",),
-        "_C": ("_ensureCUDADeviceGuardSet",),
+        "_C": ("_ensureCUDADeviceGuardSet", "_exit_dual_level"),
         "_EventType": ("Allocation",),
         "_WrappedCall": ("__call__",),
         "_autograd": ("_saved_tensors_hooks_enable", "_saved_tensors_hooks_get_disabled_error_message"),

@@ -21,6 +21,7 @@ from workbench.compiler.frontend.trace_errors import MIXED_TYPES, remedy
 from workbench.compiler.trace.source_frames import user_line
 from workbench.errors import ProgramError, WorkbenchError, short_repr
 from workbench.interop.torch_private import (
+    _C,
     FakeTensorMode,
     TorchDispatchMode,
     _autograd,
@@ -51,6 +52,14 @@ def end_transforms() -> Iterator[None]:
     finally:
         while forward_ad._current_level > level:
             forward_ad.exit_dual_level()
+        if level < 0:
+            # A graph that fails may have opened a level of which Python does not know. PyTorch opens no second level.
+            try:
+                forward_ad.enter_dual_level()
+            except RuntimeError:
+                _C._exit_dual_level(level=0)
+            else:
+                forward_ad.exit_dual_level()
         eager_transforms.JVP_NESTING = nested
         while _functorch_depth() > depth:
             _functorch_pop()

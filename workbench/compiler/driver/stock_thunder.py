@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from workbench.compiler.driver.capture_parts import end_transforms
 from workbench.compiler.frontend import dynamo
 from workbench.compiler.interop import dynamo_patches, thunder_api
 from workbench.compiler.interop.torch_versions import graphs_with_code
@@ -67,7 +68,7 @@ class StockCompiled:
             # stays on in which each operator fails. At the end of an outer `inference_mode`, PyTorch turns it off.
             with torch.inference_mode(torch.is_inference_mode_enabled()), torch.set_grad_enabled(records):
                 try:
-                    with graphs_with_code(), dynamo_patches.plain_graph_errors():
+                    with graphs_with_code(), dynamo_patches.plain_graph_errors(), end_transforms():
                         found = made(*args, **kwargs)
                 except Exception as error:
                     if is_out_of_memory(error):
