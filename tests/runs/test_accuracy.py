@@ -918,3 +918,30 @@ def test_a_wrappers_parameters_are_counted_once() -> None:
     model = torch.nn.Linear(2, 2)
     stepper = Stepper(model, (), {}, Wrapper(model))
     assert stepper.parameters == {"module.weight": model.weight, "module.bias": model.bias}
+
+
+class Moving(nn.Module):
+    """Moves a parameter toward its gradient with operators on lists, without an optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 4))
+        self.mean = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss = (x * self.weight).square().sum()
+        gradients = torch.autograd.grad(loss, [self.weight])
+        with torch.no_grad():
+            torch._foreach_lerp_([self.mean], gradients, 0.1)
+            torch._foreach_add_([self.weight], [self.mean], alpha=-0.5)
+        return loss.detach()
+
+
+@pytest.mark.slow
+def test_parameters_that_operators_on_lists_write_are_compared() -> None:
+    def build() -> Parts:
+        return Moving(), (torch.linspace(0.0, 1.0, 4),), {}
+
+    checked = outcome(build)
+    assert checked.ok
+    assert {"parameter(weight)", "parameter(mean)"} <= {error.name for error in checked.tensors}

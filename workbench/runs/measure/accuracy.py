@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from workbench.analysis.memory.allocator import dense_parts, storage_bytes
 from workbench.errors import ProgramError, is_out_of_memory, short_repr
@@ -867,6 +868,10 @@ class ForwardWatch(TorchDispatchMode):
         draws = torch.Tag.nondeterministic_seeded in func.tags
         self._own = self._own or (draws and kwargs.get("generator") is not None)
         result = func(*args, **kwargs)
+        operator, _, _ = func.name().partition(".")
+        if operator.startswith("aten::_foreach_") and operator.endswith("_"):
+            # In a dispatch mode, these operators do not increase the versions of the tensors to which they write.
+            increment_version([tensor for tensor in args[0] if not tensor.is_inference()])
         if func is _to_copy and args[0].dtype in _PRECISE and result.dtype in _IMPRECISE:
             self.least = max(self.least, RELATIVE_TOLERANCE[result.dtype])
         return result
