@@ -168,7 +168,7 @@ SEAM = PrivateApi(
         "VariableBuilder": ("wrap_symfloat",),
         "eager_transforms": ("JVP_NESTING",),
         "engine_run_backward": ("__code__",),
-        "forward_ad": ("_current_level", "exit_dual_level"),
+        "forward_ad": ("_current_level", "enter_dual_level", "exit_dual_level"),
         "FrameAction": ("DEFAULT", "SKIP"),
         "kl": ("_KL_MEMOIZE", "_KL_REGISTRY"),
         "compile_lock": ("_is_owned", "acquire", "release"),
