@@ -188,7 +188,8 @@ def whole_graph(
 class DynamoCompiled:
     """A program that Dynamo and Thunder compile when it is called.
 
-    Dynamo captures a new graph for a call that does not match an earlier graph, for example because of other shapes.
+    Dynamo captures a new graph for a call that does not match an earlier graph, for example because of other shapes. If
+    there are `RECOMPILE_LIMIT` graphs, PyTorch runs such a call without compilation, and a warning gives the cause.
 
     Parameters
     ----------
@@ -240,7 +241,7 @@ class DynamoCompiled:
         self._given = (args, kwargs)
         usual = _AS_IT_IS if dynamo_stance.is_default_stance() else dynamo_stance.default_stance()
         through = decompose_layers() if self._asks else _AS_IT_IS
-        refusal: NotOneGraphError | None = None
+        uncompiled = ""
         with usual, active_modes(self._modes), through, interruptions_raised(exits=True):
             try:
                 made = self._call(*args, **kwargs)
@@ -249,20 +250,21 @@ class DynamoCompiled:
                     raise error.inner_exception from None
                 raise
             except TorchDynamoException as error:
-                refusal = NotOneGraphError(_reason(error))
-                refusal.__cause__ = error
+                uncompiled = _reason(error)
+                # Dynamo hides an exception that the program raises. A training loop may catch it, as for a bad batch.
+                if RAISES not in uncompiled:
+                    raise NotOneGraphError(uncompiled) from error
             except FailOnRecompileLimitHit as error:
-                raise ProgramError(self._recapture_message(self._limit)) from error
+                uncompiled = self._recapture_message(self._limit)
+                if self._shared:
+                    raise ProgramError(uncompiled) from error
             finally:
                 self._given = ((), {})
                 self._frames = frames_seen()
-            if refusal is not None:
-                if RAISES not in str(refusal):
-                    raise refusal
-                # Dynamo hides an exception that the program raises. A training loop may catch it, as for a bad batch.
+            if uncompiled:
                 made = self._program(*args, **kwargs)
-        if refusal is not None:
-            warnings.warn(ProgramWarning(f"PyTorch ran this call without compilation: {refusal}"), stacklevel=2)
+        if uncompiled:
+            warnings.warn(ProgramWarning(f"PyTorch ran this call without compilation: {uncompiled}"), stacklevel=2)
         if self._captures >= MANY_CAPTURES and not self._told:
             self._told = True
             warnings.warn(ProgramWarning(self._recapture_message(self._captures)), stacklevel=2)
