@@ -15,9 +15,9 @@ import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType, MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakMethod, finalize, ref
 
 import torch
@@ -33,7 +33,7 @@ from workbench.compiler.frontend.dynamo_session import (
     dynamo_settings,
     no_collections,
 )
-from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of, place_numbers
+from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused_nodes, function_of, place_numbers
 from workbench.compiler.frontend.gradient_paths import detach_data, drop_unused_gradients, make_mixed_gradients_dense
 from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
@@ -42,15 +42,18 @@ from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of,
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words, reads_values, remedy
 from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, frames_seen, retry_skipped_functions
+from workbench.compiler.interop.dynamo_patches import NumbersOfCalls
 from workbench.compiler.interop.thunder_api import Transform
 from workbench.compiler.interop.torch_versions import dynamo_message, erase_bounds_of_bools
 from workbench.compiler.lowering.alias_writes import merge_same
+from workbench.compiler.trace.changing_numbers import ChangingNumbers
 from workbench.compiler.trace.source_frames import Frame, frames_of, place_of, user_line
 from workbench.compiler.trace.stable_ids import line_prefix
 from workbench.errors import ProgramError, ProgramWarning, WorkbenchError
 from workbench.interop.torch_private import (
     BackendCompilerFailed,
     FailOnRecompileLimitHit,
+    TensorifyScalarRestartAnalysis,
     TorchDynamoException,
     dynamo_utils,
     tree_iter,
@@ -229,7 +232,10 @@ class DynamoCompiled:
         self._captures, self._told = 0, False
         self._frames: int | None = None
         finalize(self, forget, self._codes).atexit = False
-        around = functools.partial(allow_compilation, self._limit, self._codes, {}, in_parts=not self._whole)
+        self._numbers = NumbersOfCalls()
+        # The graph of ranks has no numbers as inputs, because Thunder's transforms take its inputs for parameters.
+        changing = None if shared else self._numbers
+        around = functools.partial(allow_compilation, self._limit, self._codes, changing, in_parts=not self._whole)
         self._call = compile_with(program, Backend(WeakMethod(self._compile)), fullgraph=self._whole, around=around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -275,8 +281,8 @@ class DynamoCompiled:
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
             f"the program was captured again in {count} calls, because each call differed from all "
-            f"before{where}. Values that change with each call, such as a counter or a growing list, must be tensors, "
-            "or outside of the program; pad shapes to a few sizes"
+            f"before{where}. Values that change with each call, such as a growing list or a number that sets a size, "
+            "must be tensors, or outside of the program; pad shapes to a few sizes"
         )
 
     def _last_change(self) -> str:
@@ -316,16 +322,40 @@ class DynamoCompiled:
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self._observer is not None:
             self._observer.stage("capture", time.perf_counter() - self._since)
-        self._captures += 1
+        numbers = numbers_apart(graph, inputs, self._numbers, whole=True)
+        graph, inputs = numbers.graph, numbers.inputs
         asks = asks_for_layers(dynamo_utils.get_traced_code())
         self._asks = asks or (self._jitted is not None and self._asks)
         whole = prepare_graph(self._program, *self._given, graph, inputs, shared=self._shared)
+        if numbers.as_tensors and find_refused_nodes(graph, inputs):
+            capture_with_constants(self._numbers, numbers.as_tensors)
+        self._captures += 1
         jitted = self._jitted = self._compiler(whole.function)
         constants, taken = constants_of(graph), whole.taken
         if len(taken) < len(inputs):
             return detach_outputs(graph, lambda *given: jitted(*(given[at] for at in taken), *constants))
         run = drop_unused_gradients(graph, (lambda *given: jitted(*given, *constants)) if constants else jitted)
-        return detach_outputs(graph, run)
+        return numbers.around(detach_outputs(graph, run))
+
+
+def numbers_apart(
+    graph: fx.GraphModule, inputs: Sequence[Any], known: NumbersOfCalls, *, whole: bool
+) -> ChangingNumbers:
+    """Take the changing numbers out of a graph, or make Dynamo capture the graph again with constants.
+
+    The latter happens if an operator needs the value of a number. If the graph is not the `whole` program, only
+    integers become constants, because PyTorch can run the operator in a piece of its own.
+    """
+    numbers = ChangingNumbers(graph, inputs, known.changed)
+    if constant := [name for name, is_integer in numbers.needed.items() if whole or is_integer]:
+        capture_with_constants(known, constant)
+    return numbers
+
+
+def capture_with_constants(known: NumbersOfCalls, names: Iterable[str]) -> NoReturn:
+    """Make Dynamo capture the graph that it compiles again, with constants in place of some changing numbers."""
+    known.keep_constant(names)
+    raise TensorifyScalarRestartAnalysis
 
 
 _STATE = (

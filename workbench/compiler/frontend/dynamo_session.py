@@ -75,7 +75,7 @@ def compile_with(
 
     # An unused constant makes each code object unique, because Dynamo shares some data between equal code objects.
     constants = (*call.__code__.co_consts, next(_NUMBERS))
-    code = call.__code__.replace(co_filename="<workbench>", co_name="call", co_consts=constants)
+    code = call.__code__.replace(co_filename=dynamo_patches.PROGRAM_FILE, co_name="call", co_consts=constants)
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
     context = eval_frame.optimize(backend, nopython=fullgraph, dynamic=False)
     if isinstance(context, eval_frame.OptimizeContext):
@@ -116,22 +116,22 @@ _UNCOMPILED = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
 
 @contextlib.contextmanager
 def allow_compilation(
-    limit: int, codes: set[CodeType], options: dict[tuple[int, str], float], *, in_parts: bool = False
+    limit: int, codes: set[CodeType], numbers: dynamo_patches.NumbersOfCalls | None, *, in_parts: bool = False
 ) -> Iterator[None]:
     """In this context, Dynamo can compile one program up to `limit` times. Add the compiled code objects to `codes`.
 
     The context begins when no other thread traces or compiles, and the process has the modes that this thread needs.
-    With `in_parts`, Dynamo breaks graphs in loops, and runs a function uncompiled if it cannot compile the function. It
-    also passes an optimizer's options to a graph if they differ from their values in `options`; see
-    `dynamo_patches.changed_options_as_inputs`.
+    Dynamo passes changed numbers to a graph, unless `numbers` is None; see `dynamo_patches.changed_numbers_as_inputs`.
+    With `in_parts`, Dynamo breaks graphs in loops, and runs a function uncompiled if it cannot compile the function.
     """
     with contextlib.ExitStack() as inside:
         inside.enter_context(compile_alone())
         inside.enter_context(active_modes({}))
         inside.enter_context(dynamo_settings(limit))
+        if numbers is not None:
+            inside.enter_context(dynamo_patches.changed_numbers_as_inputs(numbers))
         if in_parts:
             inside.enter_context(dynamo_patches.graph_breaks_in_loops())
-            inside.enter_context(dynamo_patches.changed_options_as_inputs(options))
             inside.enter_context(run_uncompiled_after_errors())
         inside.enter_context(record_compiled(codes.add))
         yield

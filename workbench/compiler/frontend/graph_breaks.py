@@ -24,7 +24,14 @@ import torch
 from torch import fx
 
 from workbench.analysis.memory.multi_graph_memory import Forward, RecordedStep
-from workbench.compiler.frontend.dynamo import Compiler, DynamoCompiled, detach_outputs, prepare_graph, reason_of
+from workbench.compiler.frontend.dynamo import (
+    Compiler,
+    DynamoCompiled,
+    detach_outputs,
+    numbers_apart,
+    prepare_graph,
+    reason_of,
+)
 from workbench.compiler.frontend.dynamo_session import (
     compile_with,
     dynamo_settings,
@@ -57,12 +64,11 @@ from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled, retry_skipped_functions
+from workbench.compiler.interop.dynamo_patches import NumbersOfCalls
 from workbench.compiler.lowering.alias_writes import merge_same
 from workbench.compiler.trace.changing_numbers import (
     UNKNOWN_NUMBER,
-    compute_with_tensors,
     find_unknown_numbers,
-    is_changing_number,
 )
 from workbench.compiler.trace.equal_statements import branches_around, equal_statements_before
 from workbench.compiler.trace.source_frames import Frame, is_resumed, place_of
@@ -160,7 +166,9 @@ class GraphSplitter:
         self._seen: dict[str, list[str]] = {}
         self._known = {key.partition(".")[0] for key in known}
 
-    def cut(self, graph: fx.GraphModule, inputs: Sequence[Any], runner: Callable[[Piece], Run]) -> Run:
+    def cut(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], runner: Callable[[Piece], Run], known: NumbersOfCalls
+    ) -> Run:
         """Return a function that runs a graph piece by piece.
 
         Parameters
@@ -170,7 +178,15 @@ class GraphSplitter:
             Arguments of the graph.
         runner : callable
             Returns a function that runs a piece.
+        known : NumbersOfCalls
+            The numbers that the program has read so far.
         """
+        numbers = numbers_apart(graph, inputs, known, whole=False)
+        return numbers.around(self._cut(numbers.graph, numbers.inputs, runner))
+
+    def _cut(self, graph: fx.GraphModule, inputs: Sequence[Any], runner: Callable[[Piece], Run]) -> Run:
+        if not any(node.op in OPERATORS for node in graph.graph.nodes):
+            return graph.forward
         erase_vmap(graph)
         inline_einops(graph)
         detach_data(graph)
@@ -181,7 +197,6 @@ class GraphSplitter:
         key, former, behind = self._key(graph), self._former_key(graph), reason_of(graph)
         if key not in self._known and former in self._known:
             key = former
-        compute_with_tensors(graph)
         try:
             found = find_refused_nodes(graph, inputs)
         except WorkbenchError:
@@ -223,8 +238,7 @@ class GraphSplitter:
 
     def _describe(self, graph: fx.GraphModule) -> tuple[str, str, list[Frame]]:
         """Return the order of a graph's lines among lines with equal code, its operators, and their frames."""
-        # Without its changing numbers, a graph has the same key as the graph in which they are constants.
-        nodes = [node for node in graph.graph.nodes if node.op in OPERATORS and not is_changing_number(node)]
+        nodes = [node for node in graph.graph.nodes if node.op in OPERATORS]
         places = [place_of(node, self._paths) for node in nodes]
         operators = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
         lines = dict.fromkeys((frame.file, frame.line) for _, frame in places)
@@ -302,12 +316,12 @@ def pieces_of(
         Record of the tensors between the pieces, or the reason why these tensors are unknown.
     """
     codes: list[CodeType] = []
-    options: dict[tuple[int, str], float] = {}
+    numbers = NumbersOfCalls()
     for optimizer in () if with_values else find_tensors((program, args, kwargs)).optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
     try:
-        with record_compiled(codes.append), dynamo_patches.changed_options_as_inputs(options):
-            return _pieces_of(program, args, kwargs, mode, with_values, codes)
+        with record_compiled(codes.append), dynamo_patches.changed_numbers_as_inputs(numbers):
+            return _pieces_of(program, args, kwargs, mode, with_values, codes, numbers)
     finally:
         forget(codes)
 
@@ -351,6 +365,7 @@ def _pieces_of(
     mode: FakeTensorMode,
     with_values: bool,
     codes: Sequence[CodeType],
+    numbers: NumbersOfCalls,
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
     found: dict[str, FirstPieceRun] = {}
     rehearsal: StepRecorder | None = None
@@ -383,7 +398,7 @@ def _pieces_of(
             return piece.run(*given)
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
-        return cutter.cut(graph, inputs, runner)
+        return cutter.cut(graph, inputs, runner, numbers)
 
     optimizers = find_tensors((program, args, kwargs)).optimizers
     with ExitStack() as inside:
@@ -560,7 +575,7 @@ class CompiledParts(DynamoCompiled):
         super().__init__(program, lambda function: function, observer, modes)
 
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
-        run = self._cutter.cut(graph, inputs, self._runner)
+        run = self._cutter.cut(graph, inputs, self._runner, self._numbers)
         if self._observer is not None:
             self._observer.stage("capture", time.perf_counter() - self._since)
         return run

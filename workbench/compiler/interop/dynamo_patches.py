@@ -7,7 +7,7 @@ import operator
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
@@ -57,6 +57,9 @@ from workbench.interop.torch_private import (
     dynamo_utils,
     install_guard,
 )
+
+PROGRAM_FILE = "<workbench>"
+"""File name of the code objects with which the workbench calls a program, and of functions that Dynamo must trace."""
 
 
 def run_backward_outside_dynamo() -> None:
@@ -267,39 +270,79 @@ when Dynamo traces locks, or when the model installs these hooks when it is buil
 """
 
 
-def _wrap_float(stock: Any, self: Any, value: float) -> Any:
-    known: dict[tuple[int, str], float] = changed_options_as_inputs.value
-    option = _option_of_optimizer(self)
-    if option is not None and known.setdefault(option, value) != value:
-        with dynamo_config.patch(assume_static_by_default=False):
-            return stock(self, value)
-    return stock(self, value)
+class NumbersOfCalls:
+    """The first value of each number that a program reads, and the numbers that must stay constants.
+
+    Each number has a key that is the same in all graphs of a program.
+
+    Attributes
+    ----------
+    changed : dict
+        Maps Dynamo's name of each changed number to its key. In the next graph, another number may have this name.
+    """
+
+    def __init__(self) -> None:
+        self.changed: dict[str, tuple[int, str]] = {}
+        self._first: dict[tuple[int, str], tuple[float, Any]] = {}
+        self._constant: set[tuple[int, str]] = set()
+
+    def has_changed(self, builder: Any, value: float) -> bool:
+        """Return whether a number that Dynamo reads differs from its first value."""
+        owner = _owner_of(builder)
+        if owner is None:
+            return False
+        held, name = owner
+        key = (id(held), name)
+        # Keep the owner of the number, so that its id stays its own.
+        first, _ = self._first.setdefault(key, (value, held))
+        if first == value or key in self._constant:
+            return False
+        self.changed[builder.name] = key
+        return True
+
+    def keep_constant(self, names: Iterable[str]) -> None:
+        """Make numbers constants of further graphs. A name is Dynamo's name in the graph that it compiles now."""
+        self._constant.update(self.changed[name] for name in names)
 
 
-def _option_of_optimizer(builder: Any) -> tuple[int, str] | None:
-    """Return a key for the number that a builder wraps, if it may be an option of an optimizer; otherwise None.
+def _owner_of(builder: Any) -> tuple[Any, str] | None:
+    """Return the object that holds a number, and the number's name in it; None for a number that is always a constant.
 
-    If Dynamo breaks the graph in the step of an optimizer, a function such as `sgd` has the option as an argument.
+    The object is a module, the group of an optimizer's options, or the code of a function for its arguments. Numbers of
+    other objects are constants, because Dynamo may read an equal name from another object in another call.
     """
     graph = builder.tx.output
-    found = re.fullmatch(r"(.*\.param_groups\[\d+\])(\[.+\])", builder.name)
-    if found is None:
-        return None if torch.is_grad_enabled() else (id(graph.root_tx.f_code), builder.name)
-    try:
-        group = eval(found[1], dict(graph.global_scope), {"L": graph.local_scope, "G": graph.global_scope})
-    except Exception:  # noqa: BLE001  # the name may read names that exist only in guards
-        return id(graph.root_tx.f_code), builder.name
-    return id(group), found[2]
+    code = graph.root_tx.f_code
+    if code.co_filename == PROGRAM_FILE and re.match(r"L\['k?w?args'\]\[", builder.name):
+        return code, builder.name
+    found = re.fullmatch(r"(.+)(\.\w+|\[[^\[\]]+\])", builder.name)
+    if found is not None:
+        try:
+            base = eval(found[1], dict(graph.global_scope), {"L": graph.local_scope, "G": graph.global_scope})
+        except Exception:  # noqa: BLE001  # the name may read names that exist only in guards
+            base = None
+        if isinstance(base, torch.nn.Module) or re.search(r"\.param_groups\[\d+\]$", found[1]):
+            return base, found[2]
+    # If Dynamo breaks the graph in the step of an optimizer, a function such as `sgd` has the option as an argument.
+    return None if torch.is_grad_enabled() else (code, builder.name)
 
 
-changed_options_as_inputs = ThreadPatches(
-    "changed options", lambda: [wrap_function(VariableBuilder, "wrap_symfloat", _wrap_float)]
+def _wrap_number(stock: Any, self: Any, value: Any) -> Any:
+    kind = type(value)
+    if (kind is not int and kind is not float) or not changed_numbers_as_inputs.value.has_changed(self, value):
+        return stock(self, value)
+    with dynamo_config.patch(assume_static_by_default=False):
+        return self.wrap_symint(value) if kind is int else stock(self, value)
+
+
+changed_numbers_as_inputs = ThreadPatches(
+    "changed numbers", lambda: [wrap_function(VariableBuilder, "_wrap", _wrap_number)]
 )
-"""Make Dynamo pass an option of an optimizer's group, such as the learning rate, to a graph if the option has changed.
+"""Make Dynamo pass a number to a graph if the number has changed, such as a learning rate or a counter on a module.
 
-The context's argument is a dictionary, in which the patch stores the first value of each option. The workbench compiles
-with ``dynamic=False``, because plans need constant shapes. Numbers are then constants, too, and a learning rate that
-changes in each step would be compiled in each step. Remove this when Dynamo has an option for numbers alone.
+The context's argument is a `NumbersOfCalls`. The workbench compiles with ``dynamic=False``, because plans need constant
+shapes. Numbers are then constants, too, and a program with a number that changes in each step would be compiled in each
+step. Remove this when Dynamo has an option for numbers alone.
 """
 
 
@@ -321,7 +364,7 @@ def _call_skipped(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: d
 def _in_no_file(code: CodeType) -> CodeType:
     """Return the code of a function and its inner functions without PyTorch's file, because Dynamo skips this file."""
     constants = tuple(_in_no_file(each) if isinstance(each, CodeType) else each for each in code.co_consts)
-    return code.replace(co_filename="<workbench>", co_consts=constants)
+    return code.replace(co_filename=PROGRAM_FILE, co_consts=constants)
 
 
 _traced_sequence = FunctionType(
