@@ -210,7 +210,7 @@ class Copies(Lever):
         return (
             Setting(
                 name="policy",
-                label="in-place copies for which nvFuser first copies the value into a new tensor (stock: always)",
+                label="in-place copies that get a set, which is one more copy (stock: always)",
                 default=copy_sets.ALWAYS,
                 options=copy_sets.POLICIES,
                 applies=nvfuser,

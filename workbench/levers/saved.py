@@ -26,7 +26,7 @@ from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refuse
 ALONG, CUT = "along", "cut"
 BEFORE, AFTER = "before_fusion", "after_fusion"
 AHEAD = "4"
-STAND_IN = "a CPU only imitates this: it copies, but frees no memory"
+STAND_IN = "on a CPU, this copies the value but frees no memory"
 
 
 def site_id(context: LeverContext, storage: int) -> str:

@@ -155,5 +155,5 @@ def test_fit_and_worth_count_the_same_seconds_for_a_transfer(bench):
 def test_a_row_says_that_a_cpu_only_imitates_offloading():
     bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
     site = next(site for site in bench.sites("saved") if site.values and "offload" not in site.illegal)
-    assert "a CPU only imitates this" in ranking_tab.row_of([site], {site.id: "offload"}, None)["why"]
+    assert "on a CPU, this copies the value" in ranking_tab.row_of([site], {site.id: "offload"}, None)["why"]
     assert ranking_tab.row_of([site], {site.id: "recompute"}, None)["why"] == ""

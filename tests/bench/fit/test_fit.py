@@ -576,12 +576,12 @@ def test_sites_and_the_inspector_say_that_offloading_on_a_cpu_is_a_stand_in() ->
         device: workbench.open("mlp", device=device, executor="torch").sites("saved") for device in ("cpu", "planned")
     }
     (noted, *_) = (site for site in sites["cpu"] if site.notes)
-    assert "only imitates" in noted.notes["offload"]
+    assert "frees no memory" in noted.notes["offload"]
     assert all(site.notes.keys() == {"offload"} - site.illegal.keys() for site in sites["cpu"] if site.bytes)
-    assert "only imitates" in repr(sites["cpu"])
+    assert "frees no memory" in repr(sites["cpu"])
     assert not any(site.notes for site in sites["planned"])
     shown = [site_content([site], {}, {})["sites"][0]["options"][-1]["means"] for site in (noted, sites["planned"][-1])]
-    assert "only imitates" in shown[0]
+    assert "frees no memory" in shown[0]
     assert shown[1] == lever_named("saved").meanings["offload"]
 
 

@@ -31,7 +31,7 @@ export function sideBySide(model) {
     const { plans: listed = [], busy = "" } = model.get("content");
     ready();
     return h("div", { class: "wb-beside-plans", role: "group", "aria-label": "Side by side" },
-      h("span", { class: "wb-muted" }, "Side by side: runs ticked above, and plans"),
+      h("span", { class: "wb-muted" }, "Compare the runs ticked above, and these plans"),
       listed.map((plan) => h("span", { class: "wb-nowrap" }, h("label", {}, box(plans, plan.key, plan.name), ` ${plan.name}`),
         plan.key.startsWith("kept") && h("button", { class: "wb-drop", title: `Remove ${plan.key}`, "aria-label": `Remove ${plan.key}`, onclick: () => { plans.delete(plan.key); model.send({ type: "forget", key: plan.key }); } }, "×"))),
       h("button", { title: "Keep the current plan, to compare it with others later", onclick: () => model.send({ type: "keep" }) }, "Keep this plan"),
