@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -358,6 +359,50 @@ def test_if_one_patch_of_a_group_fails_the_group_is_undone(tried: ThreadPatches)
         pass
     assert Owner().named(1) == ("stock", 1)
     assert broken.value is None
+
+
+class Searched(ModuleType):
+    """A module that counts how often its attributes are listed."""
+
+    times = 0
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        self.times += 1
+        return {}
+
+
+def test_a_module_is_searched_once_for_names_to_patch(tried: ThreadPatches, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tried():
+        pass
+    searched = Searched("searched")
+    monkeypatch.setitem(sys.modules, "workbench.searched", searched)
+    for number in range(3):
+        imported = ModuleType("imported")
+        imported.tree_flatten = symbol.tree_flatten  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, f"workbench.imported{number}", imported)
+        with tried():
+            assert imported.tree_flatten([1]) == "ours"
+            late = ModuleType("late")
+            late.tree_flatten = symbol.tree_flatten  # type: ignore[attr-defined]
+            monkeypatch.setitem(sys.modules, f"workbench.late{number}", late)
+        assert late.tree_flatten is imported.tree_flatten is symbol.tree_flatten
+    assert searched.times == 1
+
+
+def test_a_module_that_is_still_being_imported_is_searched_again(
+    tried: ThreadPatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = ModuleType("imported")
+    imported.__spec__ = ModuleSpec("workbench.imported", None)
+    monkeypatch.setattr(imported.__spec__, "_initializing", True, raising=False)
+    monkeypatch.setitem(sys.modules, "workbench.imported", imported)
+    with tried():
+        pass
+    imported.tree_flatten = symbol.tree_flatten  # type: ignore[attr-defined]
+    imported.__spec__._initializing = False  # type: ignore[attr-defined]
+    with tried():
+        assert imported.tree_flatten([1]) == "ours"
 
 
 def test_dynamo_traces_a_patched_function_only_inside_the_patch() -> None:

@@ -70,7 +70,7 @@ class ThreadPatches:
         self._made: list[list[Any]] | None = None
         self._undo: list[tuple[Any, Any, Any, Any]] = []
         self._everywhere: dict[str, tuple[Any, Any]] = {}
-        self._modules = 0
+        self._modules: frozenset[str] = frozenset()
         self.sets.append(self)
 
     @property
@@ -98,6 +98,7 @@ class ThreadPatches:
     def _install(self) -> None:
         if self._made is None:
             self._made = [[target, _MISSING, None] for target in self._targets()]
+        self._modules = _imported_modules()
         try:
             for made in self._made:
                 target, known, replacement = made
@@ -115,7 +116,6 @@ class ThreadPatches:
         except BaseException:
             self._restore()
             raise
-        self._modules = len(sys.modules)
 
     def _replace(self, owner: Any, name: Any, stock: Any, replacement: Any) -> None:
         _set(owner, name, replacement)
@@ -128,9 +128,10 @@ class ThreadPatches:
             # this replacement, which then calls the stock function.
             if _get(owner, name) is replacement:
                 _set(owner, name, stock)
-        if self._everywhere and len(sys.modules) != self._modules:
+        if self._everywhere:
             # Modules that were imported while the patches were active may have imported a replacement by name.
-            for module in tuple(sys.modules.values()):
+            for module_name in _imported_modules() - self._modules:
+                module = sys.modules.get(module_name)
                 for name, (stock, replacement) in self._everywhere.items():
                     if getattr(module, "__dict__", {}).get(name) is replacement:
                         setattr(module, name, stock)
@@ -246,24 +247,37 @@ def _set(owner: Any, name: Any, value: Any) -> None:
         setattr(owner, name, value)
 
 
-_found: dict[tuple[tuple[str, Any], ...], tuple[int, list[tuple[Any, str]]]] = {}
+_imported: frozenset[str] = frozenset()
+_found: dict[tuple[tuple[str, Any], ...], tuple[frozenset[str], list[tuple[Any, str]]]] = {}
+
+
+def _imported_modules() -> frozenset[str]:
+    """Return the names of all imported modules. The result is cached until their number changes."""
+    global _imported
+    if len(_imported) != len(sys.modules):
+        _imported = frozenset(sys.modules)
+    return _imported
 
 
 def _importers(functions: tuple[tuple[str, Any], ...]) -> list[tuple[Any, str]]:
     """Return pairs of a module and the name by which it has imported one of the functions.
 
-    The result is cached until Python imports a further module.
+    A further call with the same functions searches only the modules that Python has imported since.
     """
     if not functions:
         return []
-    count = len(sys.modules)
-    known = _found.get(functions)
-    if known is not None and known[0] == count:
-        return known[1]
-    found: list[tuple[Any, str]] = []
-    for module_name, module in tuple(sys.modules.items()):
-        if f"{module_name}.".startswith(_PACKAGES):
+    names = _imported_modules()
+    known, found = _found.get(functions, (frozenset[str](), []))
+    if known is not names:
+        new = [name for name in names - known if f"{name}.".startswith(_PACKAGES)]
+        # A module that a thread is still importing may import a function later, so search it again in the next call.
+        unready = {name for name in new if _is_importing(sys.modules.get(name))}
+        for module in (sys.modules.get(name) for name in new if name not in unready):
             here: dict[str, Any] = getattr(module, "__dict__", {})
             found.extend((module, name) for name, stock in functions if here.get(name) is stock)
-    _found[functions] = count, found
+        _found[functions] = names - unready if unready else names, found
     return found
+
+
+def _is_importing(module: Any) -> bool:
+    return getattr(getattr(module, "__spec__", None), "_initializing", False)
