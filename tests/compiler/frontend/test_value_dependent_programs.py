@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 import workbench
 from tests.models.trial import chosen
 from workbench.bench.session.multi_graph import PartsBench
-from workbench.compiler.frontend import graph_breaks
+from workbench.compiler.frontend import dynamo, graph_breaks
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import eval_frame
 from workbench.runs.measure import accuracy
@@ -465,7 +465,11 @@ def scattered(x: torch.Tensor) -> torch.Tensor:
     return x.masked_scatter(x > 0, x[x > 0].sin()).cos()
 
 
-@pytest.mark.parametrize("reads", [branch, mean_of_positive, scattered])
+def packed(x: torch.Tensor) -> torch.Tensor:
+    return rnn.pad_packed_sequence(rnn.pack_padded_sequence(x, [len(x)] * x.shape[1]))[0]
+
+
+@pytest.mark.parametrize("reads", [branch, mean_of_positive, scattered, packed])
 def test_a_program_that_reads_values_is_not_run_with_fake_tensors(
     reads: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,6 +484,32 @@ def test_a_program_that_reads_values_is_not_run_with_fake_tensors(
     opened = workbench.open(TwoLayers(reads), torch.randn(4, 16), device="cpu")
     assert isinstance(opened, PartsBench)
     assert calls == [True], "a copy with fake tensors ran, although a program that reads values fails on them"
+
+
+def selects(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].sin().sum()
+
+
+def finds(x: torch.Tensor) -> torch.Tensor:
+    return x[x.nonzero(as_tuple=True)[0]].sin().sum()
+
+
+@pytest.mark.parametrize(("program", "operator"), [(selects, "_operator.getitem"), (finds, "torch.Tensor.nonzero")])
+def test_dynamo_stops_at_a_size_that_depends_on_values(
+    program: Callable[[torch.Tensor], torch.Tensor], operator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs: list[torch.fx.GraphModule] = []
+    stock = dynamo.prepare_graph
+
+    def prepare_graph(*given: Any, **options: Any) -> Any:
+        graphs.append(given[3])
+        return stock(*given, **options)
+
+    monkeypatch.setattr(dynamo, "prepare_graph", prepare_graph)
+    told = f"Thunder cannot trace {operator}: the shape of the result depends on values"
+    with pytest.raises(workbench.ProgramError, match=re.escape(told)):
+        workbench.open(program, torch.randn(4, 4), device="cpu", capture="dynamo")
+    assert not graphs, "Dynamo traced the program to its end"
 
 
 @pytest.mark.slow

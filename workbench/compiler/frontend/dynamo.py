@@ -33,14 +33,20 @@ from workbench.compiler.frontend.dynamo_session import (
     dynamo_settings,
     no_collections,
 )
-from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused_nodes, function_of, place_numbers
+from workbench.compiler.frontend.fx_to_thunder import (
+    constants_of,
+    find_refused_nodes,
+    function_of,
+    name_of,
+    place_numbers,
+)
 from workbench.compiler.frontend.gradient_paths import detach_data, drop_unused_gradients, make_mixed_gradients_dense
 from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of, returned_inputs, returned_parameter
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words, reads_values, remedy
-from workbench.compiler.interop import dynamo_stance, source_file
+from workbench.compiler.interop import dynamo_patches, dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, frames_seen, retry_skipped_functions
 from workbench.compiler.interop.dynamo_patches import NumbersOfCalls
 from workbench.compiler.interop.thunder_api import Transform
@@ -56,7 +62,6 @@ from workbench.interop.torch_private import (
     TensorifyScalarRestartAnalysis,
     TorchDynamoException,
     dynamo_utils,
-    tree_iter,
 )
 from workbench.programs.modes import active_modes
 from workbench.util.interruptions import interruptions_raised
@@ -86,8 +91,7 @@ class NotOneGraphError(ProgramError):
 
 def has_unknown_sizes(graph: fx.Graph) -> bool:
     """Return whether a graph has a tensor whose size depends on values of other tensors."""
-    made = tree_iter([node.meta.get("example_value") for node in graph.nodes])
-    return any(isinstance(size, torch.SymInt) for each in made if isinstance(each, torch.Tensor) for size in each.shape)
+    return dynamo_patches.has_unknown_sizes([node.meta.get("example_value") for node in graph.nodes])
 
 
 class _CapturedError(Exception):
@@ -161,7 +165,7 @@ def whole_graph(
             if not isinstance(error.inner_exception, _CapturedError):
                 raise
 
-    with dynamo_settings(), no_collections():
+    with dynamo_settings(), no_collections(), dynamo_patches.unknown_sizes_refused(name_of):
         try:
             with trace_modules_once(program) as written:
                 call()
@@ -655,6 +659,8 @@ def _reason(error: BaseException, intro: str = REFUSES, internal: str = "") -> s
         return told
     message = dynamo_message(error)
     words = message.partition("\nfrom user code:")[0].strip() or internal or type(error).__name__
+    if words.startswith(dynamo_patches.UNKNOWN_SIZE) and intro:
+        intro = f"Thunder cannot trace {words.removeprefix(dynamo_patches.UNKNOWN_SIZE)}: "
     return one_line_message(words, frames_of(message), intro)
 
 

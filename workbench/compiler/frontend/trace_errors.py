@@ -348,6 +348,9 @@ _READS = (
 )
 """Patterns of Dynamo's reasons for a graph break at which the program reads values of tensors; see `_BREAKS`."""
 
+_PACKS = "the function `pack_(padded_)?sequence`"
+"""Pattern of Dynamo's reason for a graph break at a function of PyTorch whose result has a size that values decide."""
+
 _BREAKS = (
     *_READS,
     (r"graph_break\(\)", "the program asks for a graph break"),
@@ -369,9 +372,9 @@ def break_words(reason: str) -> str:
 def reads_values(reason: str) -> bool:
     """Return whether Dynamo's reason for a graph break is that the program reads values of tensors.
 
-    The last two patterns are about a size that depends on values, and that a later operator needs as a number.
+    The last three patterns are about a size that depends on values, and that a later operator needs as a number.
     """
-    patterns = (*(pattern for pattern, _ in _READS), _GUARDED, "^PendingUnbackedSymbolNotFound")
+    patterns = (*(pattern for pattern, _ in _READS), _GUARDED, "^PendingUnbackedSymbolNotFound", _PACKS)
     return any(re.search(pattern, reason) for pattern in patterns)
 
 

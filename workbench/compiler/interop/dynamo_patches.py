@@ -56,6 +56,7 @@ from workbench.interop.torch_private import (
     dynamo_functions,
     dynamo_utils,
     install_guard,
+    tree_iter,
 )
 
 PROGRAM_FILE = "<workbench>"
@@ -230,6 +231,35 @@ graph_breaks_at_failures = ThreadPatches(
 
 An example is ``pad_packed_sequence``. Unpatched Dynamo runs the whole function uncompiled, including all operators
 before and after the failing operator. Remove this when Dynamo has an option for such operators.
+"""
+
+
+def has_unknown_sizes(made: Any) -> bool:
+    """Return whether fake tensors in `made` have a size that depends on values of other tensors."""
+    tensors = (each for each in tree_iter(made) if isinstance(each, torch.Tensor))
+    return any(isinstance(size, torch.SymInt) for each in tensors for size in each.shape)
+
+
+def _refuse_unknown_size(stock: Any, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    made = stock(node, *args, **kwargs)
+    if has_unknown_sizes(made):
+        given = [read.meta.get("example_value") for read in node.all_input_nodes]
+        if not has_unknown_sizes(given) and not any(isinstance(each, torch.SymInt) for each in given):
+            raise Unsupported(f"{UNKNOWN_SIZE}{unknown_sizes_refused.value(node.target)}")
+    return made
+
+
+UNKNOWN_SIZE = "Dynamic shape operator: "
+"""Beginning of Dynamo's error at an operator whose result has an unknown size. The operator's name follows."""
+
+unknown_sizes_refused = ThreadPatches(
+    "unknown sizes", lambda: [wrap_function(dynamo_builder, "get_fake_value", _refuse_unknown_size)]
+)
+"""Make Dynamo stop at an operator with a result whose size depends on values, such as ``torch.nonzero``.
+
+The value of the context is a function that returns the name of an operator. Thunder has no such operator. If a program
+must be one graph, unpatched Dynamo traces the program to its end, and only then would Thunder refuse the graph. Remove
+this when Thunder has such operators.
 """
 
 
