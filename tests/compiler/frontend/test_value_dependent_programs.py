@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 import workbench
 from tests.models.trial import chosen
 from workbench.bench.session.multi_graph import PartsBench
+from workbench.compiler.driver import capture
 from workbench.compiler.frontend import dynamo, graph_breaks
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import eval_frame
@@ -628,6 +629,43 @@ def test_a_program_with_a_sparse_matrix_opens_and_runs_and_the_matrix_is_not_tak
     assert stepper.baseline_bytes() == indices + 5 * 4 + sum(x.nbytes for x in (model.weight, *args))
     checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), lambda: (model, args, {}), capture="parts")
     assert checked.ok, checked.worst
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.ao.quantization:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("model", "args", "lacking"),
+    [
+        (
+            Neighbours(torch.eye(5).to_sparse()),
+            (torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0])),
+            "tensors with the layout torch.sparse_coo",
+        ),
+        (
+            torch.ao.quantization.FusedMovingAvgObsFakeQuantize(),
+            (torch.randn(5, 4, requires_grad=True),),
+            "aten._fused_moving_avg_obs_fq_helper.default, which writes into its inputs",
+        ),
+    ],
+    ids=["sparse", "quantized"],
+)
+def test_a_program_of_operators_that_thunder_lacks_is_not_traced_by_its_interpreter(
+    model: nn.Module, args: tuple[torch.Tensor, ...], lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[str] = []
+    stock = capture._capture
+
+    def traced(*given: Any) -> Any:
+        ways.append(given[3])
+        return stock(*given)
+
+    monkeypatch.setattr(capture, "_capture", traced)
+    bench = workbench.open(model, *args, device="cpu")
+    assert isinstance(bench, PartsBench)
+    (part,) = bench.parts
+    assert part.refusal == (
+        f"Dynamo compiles none of its functions, and Thunder has no {lacking}: PyTorch runs the whole program"
+    )
+    assert ways == ["dynamo"]
 
 
 class UntilSmall(nn.Module):

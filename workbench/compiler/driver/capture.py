@@ -14,6 +14,7 @@ import torch
 
 from workbench.analysis.equivalence.prove import Prover
 from workbench.compiler.driver.capture_parts import (
+    NOT_IN_THUNDER,
     PartsCapture,
     capture_parts,
     count_operators,
@@ -300,8 +301,8 @@ def _capture_fallback(
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
 
 
-_ONLY_BY_PYTORCH = (SETTING, COPIED)
-"""Reasons to refuse a part for which Thunder's interpreter would compute wrong results."""
+_ONLY_BY_PYTORCH = (SETTING, COPIED, NOT_IN_THUNDER)
+"""Reasons to refuse a part for which Thunder's interpreter would compute wrong results, or would fail after a while."""
 
 
 def _fails_in_eager(program: Program) -> bool:

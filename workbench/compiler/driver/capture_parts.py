@@ -29,6 +29,7 @@ from workbench.interop.torch_private import (
     _functorch_pop,
     eager_transforms,
     forward_ad,
+    tree_iter,
 )
 from workbench.programs import Program, placement
 from workbench.programs.files import describe_error
@@ -247,19 +248,38 @@ def capture_parts(
 _ALL_OPAQUE = "PyTorch runs the whole program"
 
 
+_NO_GRAPH = "Dynamo compiles none of its functions"
+NOT_IN_THUNDER = f"{_NO_GRAPH}, and Thunder has no"
+"""Part of the reason to run a whole program in PyTorch, if Thunder's interpreter could not trace the program either."""
+
+
 class _OperatorCount(TorchDispatchMode):
-    """Counts the operators that run."""
+    """Counts the operators that run, and finds a kind of tensor or an operator that Thunder lacks."""
 
     supports_higher_order_operators = True
-    count = 0
+    count, lacking = 0, ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
+        layouts = [each.layout for each in tree_iter(args) if isinstance(each, torch.Tensor)]
+        if unknown := [layout for layout in layouts if layout is not torch.strided]:
+            self.lacking = f"tensors with the layout {unknown[0]}"
+        elif getattr(func, "namespace", "") == "aten" and _writes_beside_result(func._schema):
+            self.lacking = f"{func}, which writes into its inputs"
         return func(*args, **(kwargs or {}))
 
 
-def count_operators(program: Program) -> int:
-    """Run a copy of a program in eager PyTorch, and return the number of operators that run.
+def _writes_beside_result(schema: Any) -> bool:
+    """Return whether an operator writes into an input that is not its result. Thunder knows only batch norms of these.
+
+    Operators in place have names with a final underscore, and an operator's overloads with ``out=`` have names, too.
+    """
+    plain = not schema.name.endswith("_") and not schema.overload_name
+    return plain and schema.is_mutable and "batch_norm" not in schema.name
+
+
+def count_operators(program: Program) -> _OperatorCount:
+    """Run a copy of a program in eager PyTorch, and return a record of the operators that run.
 
     Raises
     ------
@@ -279,14 +299,15 @@ def count_operators(program: Program) -> int:
         advice = f"; {found}" if (found := remedy(told)) else ""
         name = short_repr(program.name)
         raise ProgramError(f"{user_line(error)}{name} fails in eager PyTorch: {told}{advice}") from error
-    return counted.count
+    return counted
 
 
 def _whole_program_opaque(program: Program) -> PartCapture:
     """Return one opaque part that is the whole program, because Dynamo finds no graph in the program."""
-    if program.fake_mode is not None or not count_operators(program):
+    if program.fake_mode is not None or not (counted := count_operators(program)).count:
         raise ProgramError(f"{short_repr(program.name)} cannot be opened in parts: Dynamo found no operator in it")
-    refusal = "Dynamo compiles none of its functions: PyTorch runs the whole program"
+    why = f"{NOT_IN_THUNDER} {counted.lacking}" if counted.lacking else _NO_GRAPH
+    refusal = f"{why}: PyTorch runs the whole program"
     piece = parts.Piece(torch.fx.GraphModule({}, torch.fx.Graph()), "0" * 12, refusal, "", "")
     return PartCapture("part1", piece, 1, refusal, None)
 
