@@ -150,6 +150,41 @@ def draws(x: torch.Tensor) -> torch.Tensor:
     return x * random.random()
 
 
+class Drawn(nn.Module):
+    """A loss that is scaled, or whose layer is left out, by numbers from a generator of the module."""
+
+    def __init__(self, generator: Any, *, skips: bool) -> None:
+        super().__init__()
+        self.layer, self.generator, self.skips = nn.Linear(4, 4), generator, skips
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        drawn = self.generator.random()
+        if not self.skips:
+            return self.layer(x).square().mean() * drawn
+        return self.layer(x).square().mean() if drawn < 0.5 else x.mean()
+
+
+@pytest.mark.parametrize("skips", [False, True])
+@pytest.mark.parametrize("generator", [random.Random, np.random.default_rng])
+def test_a_program_draws_from_its_own_generator_in_each_call(generator: Callable[[int], Any], skips: bool) -> None:
+    x = torch.randn(3, 4)
+    model = Drawn(generator(3), skips=skips)
+    compiled = workbench.open(model, x, device="cpu").config.jit(model)
+    model.generator = generator(3)
+    found = [compiled(x) for _ in range(5)]
+    model.generator = generator(3)
+    torch.testing.assert_close(found, [model(x) for _ in range(5)])
+
+
+@pytest.mark.parametrize("generator", [random.Random, np.random.default_rng, np.random.RandomState])
+def test_the_interpreter_refuses_draws_from_a_generator_of_the_program(generator: Callable[[int], Any]) -> None:
+    model = Drawn(generator(3), skips=True)
+    expected = generator(3).random()
+    with pytest.raises(ProgramError, match="each call of the program changes generator"):
+        workbench.open(model, torch.randn(3, 4), device="cpu", capture="interpreter")
+    assert model.generator.random() == expected
+
+
 def clocks(x: torch.Tensor) -> torch.Tensor:
     return x * time.perf_counter()
 

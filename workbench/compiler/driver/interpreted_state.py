@@ -12,6 +12,8 @@ import dataclasses
 import enum
 import functools
 import os
+import pickle
+import random
 import sys
 import weakref
 from collections import deque
@@ -19,6 +21,7 @@ from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from workbench.compiler.frontend.trace_errors import remedy
@@ -94,6 +97,8 @@ class HeldState:
             elif isinstance(holder, dict | set):
                 holder.clear()
                 holder.update(kept)
+            elif read is _generator_state:
+                holder.__setstate__(pickle.loads(kept[0]))
             elif read is _attributes:
                 vars(holder).clear()
                 vars(holder).update(kept)
@@ -112,6 +117,11 @@ class HeldState:
                 continue
             self._seen.add(id(value))
             todo.append((type(value), type(value).__name__))
+            if isinstance(value, np.random.Generator):
+                value = value.bit_generator
+            # Other code may draw between calls, so only draws while the interpreter traces are changes.
+            if isinstance(value, _GENERATORS) and not isinstance(value, random.SystemRandom) and not self._named:
+                self._keep(_generator_state, value, path)
             for read in _readers(value):
                 content = self._keep(read, value, path)
                 pairs = content.items() if isinstance(content, dict) else enumerate(content)
@@ -158,6 +168,13 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _some_attributes(names: Collection[str], value: Any) -> dict[str, Any]:
     return {name: each for name, each in vars(value).items() if name in names}
+
+
+_GENERATORS = (random.Random, np.random.RandomState, np.random.BitGenerator)
+
+
+def _generator_state(value: Any) -> list[bytes]:
+    return [pickle.dumps(value.__getstate__())]
 
 
 def _is_own(value: type | ModuleType) -> bool:

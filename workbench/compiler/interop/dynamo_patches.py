@@ -36,6 +36,7 @@ from workbench.interop.torch_private import (
     InliningInstructionTranslator,
     InstructionTranslatorBase,
     LocalGeneratorObjectVariable,
+    RandomVariable,
     SetVariable,
     SideEffects,
     SkipFunctionVariable,
@@ -373,6 +374,22 @@ changed_numbers_as_inputs = ThreadPatches(
 The context's argument is a `NumbersOfCalls`. The workbench compiles with ``dynamic=False``, because plans need constant
 shapes. Numbers are then constants, too, and a program with a number that changes in each step would be compiled in each
 step. Remove this when Dynamo has an option for numbers alone.
+"""
+
+
+def _refuse_own_draw(stock: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    if self.source is not None:
+        raise Unsupported("the program uses a random.Random that was made before the call")
+    return stock(self, *args, **kwargs)
+
+
+own_generators_uncompiled = ThreadPatches(
+    "own generators", lambda: [wrap_function(RandomVariable, "call_method", _refuse_own_draw)]
+)
+"""Make Dynamo break the graph where a program draws numbers from its own `random.Random`.
+
+Unpatched Dynamo stores the generator's state of the first call in the compiled code, and does not guard it: each call
+draws the numbers of the first call. Remove this when Dynamo reads the state in each call.
 """
 
 
