@@ -108,6 +108,17 @@ class Exponential(nn.Module):
         return torch.matrix_exp(x * self.weight)
 
 
+class Product(nn.Module):
+    """A cumulative product, whose gradient needs the most memory if a factor is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 48))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (1 + x * self.weight.exp()).cumprod(0)
+
+
 class Repeated(nn.Module):
     """A module that computes the same product several times. BLAS cannot read one of its operands."""
 
@@ -129,6 +140,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "program that counts": (Largest, (64, 96)),
     "program of losses": (Losses, (64, 96)),
     "matrix exponential": (Exponential, (48, 48)),
+    "cumulative product": (Product, (64, 48)),
 }
 
 
@@ -144,6 +156,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
             "program that counts",
             "program of losses",
             "matrix exponential",
+            "cumulative product",
         ],
         pytest.mark.slow,
     ),

@@ -25,8 +25,11 @@ _ALWAYS = (
     *("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk"),
     *("loss", "entropy", "kl_div", "vjp", "matrix_exp"),
 )
-_BY_VALUES = ("matrix_exp",)
-"""Kernels whose memory depends on values, and is least for zeros. They are measured with ones."""
+_BY_VALUES = ("matrix_exp", "cumprod")
+"""Kernels whose memory depends on values. They are measured with ones.
+
+For zeros, a matrix exponential needs the least memory, and the gradient of a cumulative product the most.
+"""
 _ALONG = ("softmax", "norm", "cum", "scatter", "index", "embedding", "gather", "shuffle")
 _MATRICES = ("matmul", "linear", "bmm", "addmm", "einsum")
 _COPIES = ("copy", "clone", "contiguous", "reshape", "flatten", "masked_fill")
@@ -104,7 +107,7 @@ def peak_inside_bytes(
         The inputs of the statement, as fake tensors. The kernel runs on zeros with the same shapes, strides and data
         types.
     name : str, optional
-        Name of the symbol. A matrix exponential runs on ones.
+        Name of the symbol. A symbol in `_BY_VALUES` runs on ones.
 
     Returns
     -------
