@@ -403,6 +403,14 @@ def test_an_error_of_the_program_is_reported_with_its_line_and_text() -> None:
         workbench.open(takes_seven, torch.randn(4, 4), device="cpu")
 
 
+def test_an_absent_key_is_reported_as_python_prints_it() -> None:
+    def reads(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return batch["x"] * batch["mask"]
+
+    with pytest.raises(ProgramError, match=r"the program raises an error of its own: KeyError: 'mask'; call"):
+        workbench.open(reads, {"x": torch.ones(3, requires_grad=True)}, device="cpu")
+
+
 def test_a_compiled_program_raises_its_own_error_and_works_on() -> None:
     compiled = workbench.open(takes_seven, torch.randn(7, 4), device="cpu", capture="dynamo").config.jit(takes_seven)
     for _ in range(2):

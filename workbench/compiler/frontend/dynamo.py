@@ -823,4 +823,9 @@ def _own_error(parts: Mapping[str, str]) -> str:
         words = ", ".join(map(str, ast.literal_eval(f"[{constants}]")))
     except (SyntaxError, ValueError):
         words = given
+    words = _ABSENT_KEY.sub(r"\1", words)
     return f"{name}: {words}" if words else name
+
+
+_ABSENT_KEY = re.compile(r"Dict key lookup failed for \w+\(\w+: (.*?)\)(?=\. Debug|$).*")
+"""Dynamo's words for the key of a `KeyError`."""
