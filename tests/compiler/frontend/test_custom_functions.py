@@ -94,6 +94,21 @@ class Reversed(torch.autograd.Function):
         return -grad
 
 
+class Widened(torch.autograd.Function):
+    """A function that computes in float64, as `torch.amp.custom_fwd` lets it. So does its backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x.double()
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad
+
+
 def applied(function: Any) -> Callable[[torch.Tensor], Any]:
     def program(x: torch.Tensor) -> Any:
         return function.apply(x.sin()) * 2
@@ -131,8 +146,9 @@ def parts(program: Callable[[torch.Tensor], Any], x: torch.Tensor) -> list[torch
         (applied(Over), "parts"),
         (reverses_its_input, "dynamo"),
         (reverses_what_is_given_too, "dynamo"),
+        (applied(Widened), "dynamo"),
     ],
-    ids=["own tensor", "saved tensor", "view", "input", "returned input", "value and returned input"],
+    ids=["own tensor", "saved tensor", "view", "input", "returned input", "value and returned input", "wider gradient"],
 )
 def test_outputs_and_gradients_equal_those_of_eager(program: Callable[[torch.Tensor], Any], capture: str) -> None:
     torch.manual_seed(0)

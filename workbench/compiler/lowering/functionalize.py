@@ -264,6 +264,7 @@ def apply_function(
     """
     apply = thunder_functions[torch.ops.higher_order.autograd_function_apply]
     forward, backward, options = plain_function_apply(forward, backward, given, options)
+    backward = _cast_gradients(backward, given)
 
     def apply_marked(*args: Any, non_differentiable_idx: Sequence[int] = (), **more: Any) -> Any:
         # Detach results that are marked as not differentiable, because Thunder passes gradients through them.
@@ -291,6 +292,22 @@ def apply_function(
         options["non_differentiable_idx"] = [at - sum(other < at for other in constants) for at in without]
     left = iter(apply_marked(_forward_of(tensors_alone), backward_of_tensors, *given, **options))
     return tuple(constants[at] if at in constants else next(left) for at in places)
+
+
+def _cast_gradients(backward: Callable[..., Any], given: Sequence[Any]) -> Callable[..., Any]:
+    """Return a backward whose gradients have the data types of the inputs, to which autograd converts them."""
+
+    def cast(gradient: Any, like: Any) -> Any:
+        differs = is_tensor(gradient) and is_tensor(like) and gradient.dtype != like.dtype
+        return thunder_functions[torch.Tensor.to](gradient, like.dtype) if differs else gradient
+
+    def backward_in_types(*args: Any) -> Any:
+        made = backward(*args)
+        if not isinstance(made, tuple | list):
+            return cast(made, given[0])
+        return (*map(cast, made, given), *made[len(given) :])
+
+    return backward_in_types
 
 
 def _detach(result: Any) -> Any:
