@@ -133,6 +133,9 @@ def allow_compilation(
         if in_parts:
             inside.enter_context(dynamo_patches.graph_breaks_in_loops())
             inside.enter_context(run_uncompiled_after_errors())
+        else:
+            _FRAMES.addFilter(_report)
+            inside.callback(_FRAMES.removeFilter, _report)
         inside.enter_context(record_compiled(codes.add))
         yield
 
@@ -154,8 +157,16 @@ class _ScalarAdvice(logging.Filter):
         return "capture_scalar_outputs" not in str(record.msg)
 
 
+class _LimitReport(logging.Filter):
+    """Drops Dynamo's report that a program was captured too often. A warning of the workbench gives the cause."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "hit config." not in str(record.msg)
+
+
 _raised = _ErrorLog()
 _advice = _ScalarAdvice()
+_report = _LimitReport()
 _FAKES = logging.getLogger("torch._subclasses.fake_tensor")
 _FRAMES = logging.getLogger("torch._dynamo.convert_frame")
 _SCALARS = logging.getLogger("torch._dynamo.variables.tensor")
