@@ -105,7 +105,7 @@ function sideBySide(model) {
             "aria-label": "Side by side"
         }, h("span", {
             class: "wb-muted"
-        }, "Side by side: runs ticked above, and plans"), listed.map((plan)=>h("span", {
+        }, "Compare the runs ticked above, and these plans"), listed.map((plan)=>h("span", {
                 class: "wb-nowrap"
             }, h("label", {}, box(plans, plan.key, plan.name), ` ${plan.name}`), plan.key.startsWith("kept") && h("button", {
                 class: "wb-drop",
