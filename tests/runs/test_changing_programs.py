@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ class Counts(torch.nn.Module):
         super().__init__()
         self.calls = 0
         self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.linear(x).expand(self.calls, 2, 4).sum()
+
+
+class Weighs(Counts):
+    """A program that is captured twice, because no size depends on its counter."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
@@ -88,13 +97,15 @@ def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
     assert "len(program.before)" in growing._last_change()
 
 
-def test_a_program_that_recompiles_only_once_is_timed() -> None:
+@pytest.mark.parametrize("program", [lambda: torch.nn.Linear(4, 4), Weighs], ids=["linear", "weighs"])
+def test_a_program_that_recompiles_only_once_is_timed(program: Callable[[], torch.nn.Module]) -> None:
     x = torch.randn(2, 4)
-    module = torch.nn.Linear(4, 4)
+    module = program()
     bench = workbench.open(module, x, device="cpu", executor="torch")
     stepper = Stepper(module, (x,), {}, bench.config.jit(module))
     stepper.step()
-    module.eval()
+    if not isinstance(module, Weighs):
+        module.eval()
     stepper.step()
     clocks = StatementClocks(stepper.run, time.time_ns, frees=True)
     assert len(memory_meter.measure_peak(stepper, clocks).statement_live_bytes) == len(clocks.statements)

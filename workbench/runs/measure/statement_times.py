@@ -239,7 +239,7 @@ def _unsteady(stepper: Stepper) -> str:
     where = f"; the last new capture differs at {change}" if change else ""
     return (
         f"no statement is timed: a step runs other statements than the step before{where}. Values that change with "
-        "each call, such as a counter or a growing list, must be tensors, or outside of the program"
+        "each call, such as a growing list or a number that sets a size, must be tensors, or outside of the program"
     )
 
 
