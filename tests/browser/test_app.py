@@ -95,8 +95,9 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     # move a point along the memory curve.
     canvas, told = lab.page.locator(f"{GRAPH} canvas").first, lab.page.locator(f"{GRAPH} [role=status]")
     canvas.press("Escape")
-    canvas.press("ArrowDown")
-    lab.wait_until(lambda: "embedding" in (told.text_content() or ""))
+    lab.wait_until(lambda: graph(lab, "state().selected") == "" == told.text_content())
+    canvas.press("ArrowDown")  # selects the first statement in sight
+    lab.wait_until(lambda: graph(lab, "state().selected") != "" != told.text_content())
     for folded in (False, True):
         canvas.press("o")
         lab.wait_until(lambda: ("shown as one" in " ".join(drawn_in_order(lab))) == folded)  # noqa: B023

@@ -182,7 +182,7 @@ def test_the_curve_of_a_run_is_redrawn_in_another_theme(mount):
         const data = c.getImageData(0, 0, canvas.width, canvas.height).data;
         for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 250) return data.slice(at, at + 3).join();
         return ""; }"""
+    blank.wait_for_function(ink, timeout=5000)  # the curve is drawn when the canvas has a size
     light = blank.evaluate(ink)
-    assert light
     blank.evaluate("document.body.dataset.jpThemeLight = 'false'")
     blank.wait_for_function(f"light => ({ink})() && ({ink})() !== light", arg=light, timeout=5000)
