@@ -820,12 +820,15 @@ def _own_error(parts: Mapping[str, str]) -> str:
     name, given = found.groups()
     constants = re.sub(r"ConstantVariable\(\w+: (.*?)\)(?=, \w+Variable\(|$)", r"\1", given)
     try:
-        words = ", ".join(map(str, ast.literal_eval(f"[{constants}]")))
+        values = ast.literal_eval(f"[{constants}]")
+        words = ", ".join(map(str, values))
     except (SyntaxError, ValueError):
-        words = given
-    words = _ABSENT_KEY.sub(r"\1", words)
+        values, words = [], given
+    if name == "KeyError":
+        absent = _ABSENT_KEY.match(words)
+        words = absent[1] if absent else ", ".join(map(repr, values)) or words
     return f"{name}: {words}" if words else name
 
 
-_ABSENT_KEY = re.compile(r"Dict key lookup failed for \w+\(\w+: (.*?)\)(?=\. Debug|$).*")
-"""Dynamo's words for the key of a `KeyError`."""
+_ABSENT_KEY = re.compile(r"Dict key lookup failed for \w+\(\w+: (.*?)\)(?=\. Debug|$)")
+"""Words of PyTorch before 2.12 for the key of a `KeyError`."""
