@@ -118,7 +118,8 @@ _CAUSES = (
         "once before you open it",
     ),
     (
-        r"builtin operator `bool` with argument types \['Tensor'\]",
+        # Since PyTorch 2.12, Dynamo traces the check of the mask, and stops where attention reads its result.
+        rf"builtin operator `bool` with argument types \['Tensor'\]|({_GUARDED}).*torch/nn/modules/transformer\.py in ",
         "values decide which code runs: choose with torch.where, or pass the decision to the program as a bool. "
         "nn.Transformer, its encoder and its decoder read the values of a mask: also pass is_causal=, or "
         "src_is_causal= and tgt_is_causal=",
