@@ -66,10 +66,7 @@ from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled, retry_skipped_functions
 from workbench.compiler.interop.dynamo_patches import NumbersOfCalls
 from workbench.compiler.lowering.alias_writes import merge_same
-from workbench.compiler.trace.changing_numbers import (
-    UNKNOWN_NUMBER,
-    find_unknown_numbers,
-)
+from workbench.compiler.trace.changing_numbers import UNKNOWN_NUMBER, find_unknown_numbers
 from workbench.compiler.trace.equal_statements import branches_around, equal_statements_before
 from workbench.compiler.trace.source_frames import Frame, is_resumed, place_of
 from workbench.compiler.trace.stable_ids import file_label

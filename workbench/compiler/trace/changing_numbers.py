@@ -32,7 +32,7 @@ _FOREACH = "_foreach_"
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def is_changing_number(node: fx.Node) -> bool:
+def _is_changing_number(node: fx.Node) -> bool:
     """Return whether the result of a node is a number that is unknown until the graph runs."""
     return isinstance(node.meta.get("example_value"), torch.SymFloat)
 
@@ -40,14 +40,14 @@ def is_changing_number(node: fx.Node) -> bool:
 def find_unknown_numbers(graph: fx.GraphModule) -> list[fx.Node]:
     """Return the operators that make or read a changing number."""
     nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
-    return [node for node in nodes if any(map(is_changing_number, (node, *node.all_input_nodes)))]
+    return [node for node in nodes if any(map(_is_changing_number, (node, *node.all_input_nodes)))]
 
 
 class ChangingNumbers:
     """The changing numbers of a graph, and a graph without them.
 
     Numbers that operators read become further inputs of the new graph: as tensors, or as numbers if an operator does
-    not accept a tensor. Numbers that the graph returns are no outputs of the new graph.
+    not accept a tensor. The new graph does not return numbers.
 
     Parameters
     ----------
