@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import workbench as wb
 from workbench.errors import ConfigError
+from workbench.runs.measure import measured_rates
 from workbench.runs.measure.measured_rates import MACHINE_NAMES, THIS_CPU, machine_by_name
 from workbench.summary import human_seconds
 from workbench.ui.app.app import App
@@ -219,6 +223,22 @@ def test_an_unknown_machine_is_refused_with_the_names_of_all_machines(app: App, 
     ask(app, type="machine", name="TPU")
     assert message(app)["bad"]
     assert planned.machine.name == "H100"
+
+
+def test_two_threads_measure_the_rates_of_this_cpu_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stock, calls = machine_by_name(THIS_CPU), []
+
+    @functools.cache
+    def measure() -> object:
+        calls.append(time.monotonic())
+        time.sleep(0.1)  # so that the second thread begins while the first measures
+        return dataclasses.replace(stock, launch_s=stock.launch_s * len(calls))
+
+    monkeypatch.setattr(measured_rates, "_this_cpu", measure)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(machine_by_name, [THIS_CPU] * 2)
+    assert first == second
+    assert len(calls) == 1
 
 
 def test_ranks_on_this_cpu_share_its_measured_rates() -> None:

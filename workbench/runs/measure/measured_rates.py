@@ -53,7 +53,8 @@ def machine_by_name(name: str, ranks: int = 1) -> Machine:
     """
     check_machine(name)
     if name == THIS_CPU:
-        whole = _this_cpu()
+        with _MEASURING:
+            whole = _this_cpu()
         return dataclasses.replace(
             whole,
             flops_per_s={dtype: rate / ranks for dtype, rate in whole.flops_per_s.items()},
@@ -61,8 +62,13 @@ def machine_by_name(name: str, ranks: int = 1) -> Machine:
             link_bytes_per_s=whole.link_bytes_per_s / ranks,
         )
     if name == THIS_GPU:
-        return _this_gpu()
+        with _MEASURING:
+            return _this_gpu()
     return MACHINES[name]
+
+
+_MEASURING = threading.Lock()
+"""Held while rates are measured, so that several apps measure them once, and not at the same time."""
 
 
 def check_machine(name: str) -> None:
