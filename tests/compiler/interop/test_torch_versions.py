@@ -42,7 +42,7 @@ MESSAGES = {
         f"{RAISED}SystemExit(FakeTensor(..., size=(2,))){MORE}",
         "own: SystemExit: a tensor of shape (2,); call the program",
     ),
-    "in the words of 2.10": (f"{RAISED}KeyError([ConstantVariable(str: 'a')]){MORE}", "own: KeyError: a; call the"),
+    "in the words of 2.10": (f"{RAISED}KeyError([ConstantVariable(str: 'a')]){MORE}", "own: KeyError: 'a'; call the"),
 }
 
 
