@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 import pytest
 import torch
+from torch import nn
 from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 
 import workbench
@@ -40,14 +41,13 @@ print(json.dumps(found))
 TRAVEL = [
     *("ops", "o", "aten", "packet", "overload", "F", "lock", "rlock", "event", "cond", "var", "var2", "var3", "log"),
     *("lam", "bound", "weak", "dead", "compiled", "cmod", "part", "thread", "generator", "cached", "special", "fft"),
-    *("classes", "backends", "stdout", "stream"),
+    *("classes", "backends", "stdout", "stream", "scripted"),
 ]
 REFUSED = {
     "gen": "<lambda>'s gen is a generator, which exists only in this process: use a list of the yielded values",
     "file": "<lambda>'s file is an open file: read the file outside of the function, or open it inside the function",
     "wfile": "<lambda>'s wfile is an open file: read the file outside of the function",
     "jitted": "<lambda>'s jitted is compiled by thunder.jit: use the original function or module",
-    "scripted": "<lambda>'s scripted is TorchScript: use the original Python code",
     "custom": "<lambda>'s custom is an operator that is registered only in this process: register it in a module",
     "weakd": "<lambda>'s weakd, a WeakValueDictionary, cannot be pickled",
     "local": "<lambda>'s local, a _local, cannot be pickled (TypeError: cannot pickle '_thread._local' object): ",
@@ -105,6 +105,16 @@ def travelled(objects: Any) -> Any:
 
 def share(*tensors: torch.Tensor) -> bool:
     return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_torchscript_module_is_sent_with_the_tensors_that_an_optimizer_shares() -> None:
+    module = torch.jit.script(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))).eval()
+    there, optimizer = travelled((module, torch.optim.SGD(module.parameters(), lr=1.0)))
+    assert torch.equal(there(torch.ones(2, 3)), module(torch.ones(2, 3)))
+    sent = optimizer.param_groups[0]["params"]
+    assert len(sent) == 4
+    assert all(one is other for one, other in zip(sent, there.parameters(), strict=True))
 
 
 def test_tensors_that_share_memory_still_share_memory_after_sending() -> None:

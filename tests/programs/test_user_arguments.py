@@ -61,20 +61,25 @@ def compiled_inside() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "original"),
     [
-        (torch.compile(nn.Linear(4, 4)), "Linear is already compiled by torch.compile: open the original"),
-        (torch.compile(scaled), "scaled is already compiled by torch.compile: open the original"),
-        (
-            compiled_inside(),
-            "1 of Sequential is already compiled by torch.compile: replace it by the original module",
-        ),
-        (3, "int is not a program; legal: a function or module with its inputs, a built-in name, or file.py:factory"),
+        (torch.compile(nn.Linear(4, 4)), "Linear"),
+        (torch.compile(scaled), "scaled"),
+        (torch.compile(torch.compile(scaled)), "scaled"),
+        (compiled_inside(), "Sequential"),
     ],
 )
-def test_a_compiled_program_or_a_number_is_refused(program: Any, told: str) -> None:
+def test_what_torch_compile_wraps_opens_and_is_compiled_again(program: Any, original: str) -> None:
+    x = torch.linspace(-1, 1, 8).reshape(2, 4)
+    bench = workbench.open(program, x)
+    assert bench.program.name == original
+    torch.testing.assert_close(bench.config.jit(program)(x), program(x))
+
+
+def test_a_number_is_refused_as_a_program() -> None:
+    told = "int is not a program; legal: a function or module with its inputs, a built-in name, or file.py:factory"
     with pytest.raises(ProgramError, match=f"^{re.escape(told)}"):
-        workbench.open(program, torch.ones(2, 4))
+        workbench.open(3, torch.ones(2, 4))  # type: ignore[arg-type]
 
 
 def test_a_program_compiled_by_thunder_is_refused() -> None:
@@ -82,16 +87,6 @@ def test_a_program_compiled_by_thunder_is_refused() -> None:
 
     with pytest.raises(ProgramError, match=r"already compiled by thunder\.jit: open the original"):
         workbench.open(thunder.jit(scaled), torch.ones(2, 4))
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-def test_torchscript_is_refused() -> None:
-    script = torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4))
-    for program, where in ((script, ""), (nn.Sequential(nn.ReLU(), script), "1 of Sequential")):
-        with pytest.raises(
-            ProgramError, match=f"{where}.* is TorchScript, which cannot be traced: open the original Python code"
-        ):
-            workbench.open(program, torch.ones(2, 4))
 
 
 def yields(x: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -16,7 +16,7 @@ from workbench.core.config import CAPTURES, Config
 from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, names_by_reason, short_repr
 from workbench.programs import parallel_of, resolve
 from workbench.programs.modes import active_modes
-from workbench.programs.user_arguments import check_program, inputs_of
+from workbench.programs.user_arguments import check_program, inputs_of, original_of
 from workbench.util.gc_pause import paused_gc
 
 DEFAULT_RANKS = 8
@@ -111,6 +111,7 @@ def open(
     from workbench.core.config import Config, load
 
     if not isinstance(model_or_fn_or_name, str | Path):
+        model_or_fn_or_name = original_of(model_or_fn_or_name)
         check_program(model_or_fn_or_name)
         taken = {
             "device": device,

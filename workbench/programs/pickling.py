@@ -53,11 +53,6 @@ _ADVICE: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
         "use the original function or module",
     ),
     (
-        lambda one: isinstance(one, torch.jit.ScriptFunction | torch.jit.ScriptModule),
-        "TorchScript",
-        "use the original Python code",
-    ),
-    (
         lambda one: isinstance(one, types.GeneratorType | types.CoroutineType | types.AsyncGeneratorType),
         "a generator, which exists only in this process",
         "use a list of the yielded values",
@@ -97,6 +92,8 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
             return _itself, (_rebuild_tensor,)
         if isinstance(obj, torch.nn.Module) and "__getstate__" in vars(type(obj)) and is_parametrized(obj):
             return _parametrized, (type(obj).__base__, list(vars(obj)["_modules"]["parametrizations"])), vars(obj)
+        if isinstance(obj, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+            return _torchscript, (_saved(obj),), _tensors_of(obj), None, None, _set_tensors
         if (reduced := optimizers.reduce_optimizer(obj)) is not None:
             return reduced
         if isinstance(obj, torch.Tensor) and (hooks := gradient_hooks(obj)):
@@ -276,6 +273,30 @@ def _parametrized(base: type[torch.nn.Module], names: list[str]) -> torch.nn.Mod
     for name in names:
         inject_property(module, name)
     return module
+
+
+def _saved(code: Any) -> bytes:
+    file = io.BytesIO()
+    torch.jit.save(code, file)
+    return file.getvalue()
+
+
+def _torchscript(data: bytes) -> Any:
+    return torch.jit.load(io.BytesIO(data))
+
+
+def _tensors_of(code: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a TorchScript module by path. Other objects, such as an optimizer, may share them."""
+    if isinstance(code, torch.jit.ScriptFunction):
+        return {}
+    return dict((*code.named_parameters(remove_duplicate=False), *code.named_buffers(remove_duplicate=False)))
+
+
+def _set_tensors(code: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    modules = dict(code.named_modules()) if tensors else {}
+    for path, tensor in tensors.items():
+        owner, _, name = path.rpartition(".")
+        setattr(modules[owner], name, tensor)
 
 
 def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.storage.TypedStorage:

@@ -146,11 +146,12 @@ def resolve(
             raise ProgramError(f"kwargs are for a function or module; {model_or_fn_or_name} takes settings")
         name = str(model_or_fn_or_name)
         return _from_name(name, args, {**(settings or {}), **inputs}, device, seed or 0)
-    user_arguments.check_program(model_or_fn_or_name)
+    program = user_arguments.original_of(model_or_fn_or_name)
+    user_arguments.check_program(program)
     if settings:
-        raise ProgramError(f"settings are for named programs; {_name_of(model_or_fn_or_name)} is a callable")
-    keywords = user_arguments.inputs_of(model_or_fn_or_name, args, inputs, kwargs)
-    return _from_objects((model_or_fn_or_name, args, keywords), device, seed or 0)
+        raise ProgramError(f"settings are for named programs; {_name_of(program)} is a callable")
+    keywords = user_arguments.inputs_of(program, args, inputs, kwargs)
+    return _from_objects((program, args, keywords), device, seed or 0)
 
 
 def check(name: str, settings: Mapping[str, Any]) -> None:

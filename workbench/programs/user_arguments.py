@@ -136,8 +136,26 @@ def check_callable(program: Any) -> None:
         )
 
 
+def original_of(program: Any) -> Any:
+    """Return the module or function that ``torch.compile`` wraps; any other object is returned itself.
+
+    The wrapper computes what the original computes, and Dynamo traces the original.
+    """
+    while (original := _wrapped_by_compile(program)) is not None:
+        program = original
+    return program
+
+
+def _wrapped_by_compile(program: Any) -> Any:
+    if isinstance(program, torch.nn.Module):
+        return getattr(program, "_orig_mod", None)
+    # torch.compiler.disable makes such wrappers, too, so that Dynamo traces nothing of the original.
+    disabled = getattr(program, "_torchdynamo_disable", False)
+    return None if disabled else getattr(program, "_torchdynamo_orig_callable", None)
+
+
 def check_program(program: Any) -> None:
-    """Refuse objects that are not programs, and programs that another compiler has already transformed.
+    """Refuse objects that are not programs, and programs that Thunder has already compiled.
 
     Raises
     ------
@@ -150,23 +168,6 @@ def check_program(program: Any) -> None:
         raise ProgramError(
             f"{_call_name(program)} is already compiled by thunder.jit: open the original function or module"
         )
-    original = getattr(program, "_orig_mod", None) or getattr(program, "_torchdynamo_orig_callable", None)
-    if original is not None:
-        raise ProgramError(
-            f"{_call_name(original)} is already compiled by torch.compile: open the original, such as m instead of "
-            "torch.compile(m)"
-        )
-    modules = program.named_modules() if isinstance(program, torch.nn.Module) else [("", program)]
-    for path, module in modules:
-        # Refuse TorchScript: its operators cannot be inspected, and Thunder's interpreter would end the process.
-        if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
-            where = f"{path} of {_call_name(program)}" if path else _call_name(program)
-            raise ProgramError(f"{where} is TorchScript, which cannot be traced: open the original Python code")
-        if path and getattr(module, "_orig_mod", None) is not None:
-            raise ProgramError(
-                f"{path} of {_call_name(program)} is already compiled by torch.compile: "
-                "replace it by the original module"
-            )
 
 
 def _check_that_it_returns(program: Callable[..., Any]) -> None:

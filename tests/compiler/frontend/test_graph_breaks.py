@@ -1081,3 +1081,44 @@ def test_a_step_that_compiles_each_time_frees_the_tensors_of_the_forward_before_
     ends = [int(bytes_) for where, bytes_ in zip(memory.where, memory.live_bytes, strict=True) if "backward" in where]
     assert ends
     assert max(ends) < batch_bytes
+
+
+class Scripted(nn.Module):
+    """A module that calls a TorchScript module twice."""
+
+    def __init__(self, make: Callable[[nn.Module], Any]) -> None:
+        super().__init__()
+        self.up, self.scripted, self.down = nn.Linear(6, 6), make(nn.Linear(6, 6)), nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.up(x))
+        return self.down(self.scripted(hidden) + self.scripted(hidden.sin())).sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [torch.jit.script, lambda module: torch.jit.trace(module, batch())])
+def test_only_the_calls_of_a_torchscript_module_are_without_a_plan(make: Callable[[nn.Module], Any]) -> None:
+    model, x = built(lambda: Scripted(make)), batch()
+    bench = workbench.open(lambda x: model(x), x)
+    assert isinstance(bench, PartsBench)
+    assert [type(part) for part in bench.parts] == [Part] * 3
+    assert "the program calls a TorchScript module" in str(bench)
+    bench.choose({"part1:saved:forward/tanh": "recompute"})
+    losses, gradients = [], []
+    for loss in (model, bench.config.jit(model)):
+        model.zero_grad()
+        losses.append(loss(x))
+        losses[-1].backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert torch.equal(*losses)
+    torch.testing.assert_close(*gradients)
+
+
+def test_the_interpreter_refuses_torchscript_instead_of_ending_the_process() -> None:
+    module = torch.jit.script(nn.Linear(6, 6))
+    with pytest.raises(ProgramError, match=r"Thunder cannot trace.*instead found type 'TensorProxy'"):
+        workbench.open(lambda x: module(x), batch(), capture="interpreter")
+    bench = workbench.open(module, batch())
+    assert isinstance(bench, PartsBench)
+    assert [type(part) for part in bench.parts] == [OpaquePart]
+    assert torch.equal(bench.config.jit(module)(batch()), module(batch()))

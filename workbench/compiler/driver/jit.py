@@ -28,7 +28,7 @@ from workbench.compiler.pipeline.compilation import Hooks
 from workbench.core.config import EAGER, Config
 from workbench.errors import ConfigError, ConfigWarning, short_repr
 from workbench.programs.modes import active_modes
-from workbench.programs.user_arguments import check_callable
+from workbench.programs.user_arguments import check_callable, original_of
 
 
 def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
@@ -64,6 +64,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         At the first call, before anything runs, if the workbench cannot prove that the compiled program computes the
         same results as Thunder's joint trace of `fn`, or as the traces that Thunder makes without choices.
     """
+    fn = original_of(fn)
     check_callable(fn)
     _check_options(options)
     again = None if "transforms" in options else functools.partial(jit, config, **options)

@@ -400,16 +400,17 @@ def _members_like(module: torch.nn.Module, own: type[CompiledModule]) -> dict[st
     def forward(self: CompiledModule, *args: Any, **kwargs: Any) -> Any:
         return self._compiled(*args, **kwargs)
 
-    forward.__doc__ = kind.forward.__doc__
+    original = inspect.getattr_static(kind, "forward")  # TorchScript's modules, but not their class, have a forward
+    forward.__doc__ = original.__doc__
     with contextlib.suppress(TypeError, ValueError):  # a forward in C may have no signature
-        setattr(forward, "__signature__", inspect.signature(kind.forward))  # noqa: B010
+        setattr(forward, "__signature__", inspect.signature(original))  # noqa: B010
     base = torch.nn.Module
     methods = [name for name, value in vars(base).items() if callable(value) and name != "forward" and name[0] != "_"]
     shared = ["training", *(name for name in methods if name in vars(module) or not callable(getattr(kind, name)))]
     overridden = [
         name
         for name, method in vars(base).items()
-        if callable(method) and getattr(own, name) is method and getattr(kind, name) is not method
+        if callable(method) and getattr(own, name) is method and inspect.getattr_static(kind, name) is not method
     ]
     names = {*overridden, *_STATE, *(name for name in _CONTAINER if hasattr(kind, name))} - set(_CALLS)
     # By `__class__`, the object is an instance of `kind`, too. Hugging Face's `Trainer` saves checkpoints by the class.

@@ -190,6 +190,7 @@ def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_patches.settings_told_without_functions(),
         dynamo_patches.hooks_installed_when_traced(),
         dynamo_patches.own_generators_uncompiled(),
+        dynamo_patches.torchscript_called(),
         dynamo_patches.products_not_rounded(),
         dynamo_patches.same_objects_guarded(),
         dynamo_patches.written_tensors_kept(),

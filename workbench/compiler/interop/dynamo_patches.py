@@ -377,6 +377,21 @@ step. Remove this when Dynamo has an option for numbers alone.
 """
 
 
+def _wrap_module(stock: Any, self: Any, value: torch.nn.Module) -> Any:
+    if not isinstance(value, torch.jit.ScriptModule):
+        return stock(self, value)
+    install_guard(self.get_source().make_guard(GuardBuilder.ID_MATCH))
+    return SkipFunctionVariable(value, source=self.source)
+
+
+torchscript_called = ThreadPatches("TorchScript", lambda: [wrap_function(VariableBuilder, "wrap_module", _wrap_module)])
+"""Make Dynamo break the graph at the call of a TorchScript module, and trace the code around it.
+
+Unpatched Dynamo breaks where the module is read, so that it traces nothing of the function that reads it. Remove this
+when Dynamo breaks at the call.
+"""
+
+
 def _refuse_own_draw(stock: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     if self.source is not None:
         raise Unsupported("the program uses a random.Random that was made before the call")
@@ -405,6 +420,8 @@ def _call_checkpoint(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs
 def _call_skipped(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if self.value is checkpoint_sequential:
         return tx.inline_user_function_return(VariableTracker.build(tx, _traced_sequence), args, kwargs)
+    if isinstance(self.value, torch.jit.ScriptModule):
+        raise Unsupported("the program calls a TorchScript module")
     return stock(self, tx, args, kwargs)
 
 

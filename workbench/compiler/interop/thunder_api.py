@@ -352,6 +352,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "dis.get_instructions",
         "get_interpreterruntimectx",
         "inspect.stack",
+        "is_pycapsule",
         "unwrap",
         "wrap_const",
     ),

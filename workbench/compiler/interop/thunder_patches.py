@@ -166,6 +166,16 @@ def record_functions() -> Iterator[set[FunctionType]]:
         _running.functions = before
 
 
+def _is_capsule(stock: Any, owner: Any) -> bool:
+    """Make Thunder's interpreter call a method of pybind11's as it is.
+
+    The owner of such a method is a record of pybind11's, and unpatched, the interpreter looks for the method in the
+    record's type. For ``__call__``, such as TorchScript's, it would find the constructor, which ends the process.
+    Remove this when the interpreter takes these records for capsules.
+    """
+    return stock(owner) or type(owner).__module__ == "pybind11_builtins"
+
+
 def _extract_code(stock: Any, function: Any) -> Any:
     if _running.functions is not None and isinstance(function, FunctionType):
         _running.functions.add(function)
@@ -358,6 +368,7 @@ PATCHES: tuple[PatchTarget, ...] = (
     wrap_function(jit_ext, "_maybe_update_proxy_name", _rename_but_parameters),
     wrap_function(jit_ext, "process_recorded_modifications", _refuse_lost_writes),
     wrap_function(interpreter, "extract_code", _extract_code),
+    wrap_function(interpreter, "is_pycapsule", _is_capsule),
     wrap_function(thunder, "thunder_general_jit", _interpret_or_make),
     *_contract_in_order(),
 )
