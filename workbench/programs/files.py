@@ -134,7 +134,7 @@ def _split_name(name: str) -> tuple[str, str]:
 def describe_error(error: BaseException) -> str:
     """Describe an error of a user's code in one line."""
     try:
-        first_line = str(error).strip().partition("\n")[0][:_MOST_CHARACTERS]
+        first_line = str(error).strip().partition("\n")[0].removesuffix(", but expected one of:")[:_MOST_CHARACTERS]
     except Exception as second:  # noqa: BLE001  # `__str__` is also a user's code, and may fail
         first_line = f"(its text cannot be read: {type(second).__name__})"
     return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__

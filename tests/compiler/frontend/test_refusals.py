@@ -396,19 +396,22 @@ def test_sparse_and_nested_tensors_are_refused_with_a_remedy(capture: str) -> No
 
 def test_an_error_of_the_program_is_reported_with_its_line_and_text() -> None:
     line = re.escape('raise ValueError(f"seven rows, not {x.shape[0]}, (as told)")')
-    said = (
-        r"the program raises an error of its own: ValueError: seven rows, not 4, \(as told\); call the program without"
-    )
-    with pytest.raises(ProgramError, match=rf"^\S*test_refusals.py:\d+ \({line}\): {said}"):
-        workbench.open(takes_seven, torch.randn(4, 4), device="cpu")
+    text = r"ValueError: seven rows, not 4, \(as told\)"
+    for capture, said in (
+        ("auto", rf"'takes_seven' fails in eager PyTorch: {text}$"),
+        ("dynamo", rf"the program raises an error of its own: {text}; call the program without"),
+    ):
+        with pytest.raises(ProgramError, match=rf"^\S*test_refusals.py:\d+ \({line}\): {said}"):
+            workbench.open(takes_seven, torch.randn(4, 4), device="cpu", capture=capture)
 
 
 def test_an_absent_key_is_reported_as_python_prints_it() -> None:
     def reads(batch: dict[str, torch.Tensor]) -> torch.Tensor:
         return batch["x"] * batch["mask"]
 
-    with pytest.raises(ProgramError, match=r"the program raises an error of its own: KeyError: 'mask'; call"):
-        workbench.open(reads, {"x": torch.ones(3, requires_grad=True)}, device="cpu")
+    for capture, said in (("auto", "eager PyTorch: KeyError: 'mask'$"), ("dynamo", "its own: KeyError: 'mask'; call")):
+        with pytest.raises(ProgramError, match=said):
+            workbench.open(reads, {"x": torch.ones(3, requires_grad=True)}, device="cpu", capture=capture)
 
 
 def test_a_compiled_program_raises_its_own_error_and_works_on() -> None:
@@ -423,7 +426,7 @@ def test_a_compiled_program_raises_its_own_error_and_works_on() -> None:
 
 def test_an_error_of_the_program_without_a_line_is_reported_with_its_text() -> None:
     with pytest.raises(ProgramError, match=r"^the program raises an error of its own: TypeError: .*: input2; call"):
-        workbench.open(nn.Sequential(nn.Bilinear(3, 3, 3)), torch.ones(2, 3), device="cpu")
+        workbench.open(nn.Sequential(nn.Bilinear(3, 3, 3)), torch.ones(2, 3), device="cpu", capture="dynamo")
 
 
 def test_a_notebook_cell_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,23 +456,22 @@ class Mistaken(NamedTuple):
 
 MISTAKES = {
     "shapes": Mistaken(nn.Linear(7, 3), torch.ones(4, 8), "linear fails on its inputs, (4, 8) float32, (3, 7) float32"),
-    "a list": Mistaken(nn.Linear(7, 3), [1.0, 2.0], "must be Tensor, not list"),
+    "a list": Mistaken(nn.Linear(7, 3), [1.0, 2.0], "must be Tensor, not list; give each input as an argument"),
+    "a list to a convolution": Mistaken(
+        nn.Conv2d(3, 3, 3), [torch.ones(1, 3, 5, 5)], "tuple, tuple, tuple, int); give each input as an argument"
+    ),
     "channels": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 4, 5, 5).half(), "to have 3 channels, but got 4"),
     "types": Mistaken(
         nn.Linear(8, 3).bfloat16(), torch.ones(4, 8), "PyTorch cannot combine these data types either: cast one"
     ),
     "types of a convolution": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 3, 5, 5), "cast one of the tensors"),
     "types of indices": Mistaken(nn.Embedding(3, 3), torch.ones(4), "cast one of the tensors"),
-    "an operator": Mistaken(
-        lambda x: x.sin(3), torch.ones(4), "sin fails on its inputs: TypeError: Tensor.sin() takes no"
-    ),
-    "a method": Mistaken(
-        lambda x: x.foo(), torch.ones(4), "an error of its own: AttributeError: 'Tensor' object has no"
-    ),
+    "an operator": Mistaken(lambda x: x.sin(3), torch.ones(4), "eager PyTorch: TypeError: Tensor.sin() takes no"),
+    "a method": Mistaken(lambda x: x.foo(), torch.ones(4), "eager PyTorch: AttributeError: 'Tensor' object has no"),
     "a name": Mistaken(
         lambda x: undefined(x),  # noqa: F821
         torch.ones(4),
-        "an error of its own: NameError: name 'undefined' is not",
+        "eager PyTorch: NameError: name 'undefined' is not",
     ),
 }
 

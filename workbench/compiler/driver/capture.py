@@ -262,7 +262,11 @@ def _capture_fallback(
     takes_steps = bool(held_optimizers(program)) or has_own_steps(str(first))
     in_parts: PartsCapture | None = None
     refused = first
-    if ranks is None and not (fails(str(first)) and _fails_in_eager(program)):
+    raises = RAISES in str(first) or f"{FAILS}: TypeError" in str(first)
+    in_eager = _eager_error(program, first) if raises or fails(str(first)) else None
+    if raises and in_eager is not None and in_eager is not first:
+        raise in_eager from first
+    if ranks is None and in_eager is None:
         why = "a training step is split at its backward"
         if not takes_steps:
             why = f"not as one graph: {cause_of(str(first), dynamo.REFUSES).removesuffix(IN_PARTS)}"
@@ -305,13 +309,15 @@ _ONLY_BY_PYTORCH = (SETTING, COPIED, NOT_IN_THUNDER)
 """Reasons to refuse a part for which Thunder's interpreter would compute wrong results, or would fail after a while."""
 
 
-def _fails_in_eager(program: Program) -> bool:
-    """Return whether a program fails in eager PyTorch. A program on fake tensors is taken to fail."""
-    if program.fake_mode is None:
-        with suppress(ProgramError):
-            count_operators(program)
-            return False
-    return True
+def _eager_error(program: Program, first: ProgramError) -> ProgramError | None:
+    """Return the error of a program that fails in eager PyTorch; `first` for a program on fake tensors."""
+    if program.fake_mode is not None:
+        return first
+    try:
+        count_operators(program)
+    except ProgramError as error:
+        return error
+    return None
 
 
 def _refuse_backward_hooks(function: Any) -> None:

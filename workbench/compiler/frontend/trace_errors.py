@@ -68,6 +68,10 @@ _CAUSES = (
         f"{MIXED_TYPES}: cast one of the tensors, as model.to(x.dtype) does, or open the program inside torch.autocast",
     ),
     (
+        r"(must be Tensor|Expected a proper Tensor .*), not (tuple|list|dict)|got \((list|tuple|dict),",
+        "give each input as an argument of its own, as open(program, x, y); a list, tuple or dict is one input",
+    ),
+    (
         RAISES,
         "call the program without the workbench, with the same inputs, to find the cause. If it runs there, it behaves "
         "differently under torch.compile, as some Hugging Face models do without attention_mask=",
