@@ -235,3 +235,37 @@ def test_tensors_that_share_memory_still_share_memory_after_they_are_moved(fake:
     assert placed["alone"].untyped_storage().nbytes() == 8, "the copy must have only the two elements of the view"
     assert placed["weight"].requires_grad
     assert placed["weight"].is_leaf
+
+
+class Watched(nn.Module):
+    """A module that keeps an activation and calls a function of its own, which both refer to the module itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        self.kept: dict[str, torch.Tensor] = {}
+        self.inner.register_forward_hook(lambda module, given, made: self.kept.update(inner=made))
+        self.notes = Notes()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.inner(x)
+        self.notes.add(made)
+        return made
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.seen: list[torch.Tensor] = []
+        self.add = lambda made: self.seen.append(made)
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "parts"])
+def test_a_function_that_refers_to_its_holder_writes_into_the_copy_of_the_holder(capture: str) -> None:
+    model, x = Watched(), torch.randn(2, 3)
+    copied = placement.place_objects(model, "cpu", copied=True)
+    copied(x)
+    assert list(copied.kept) == ["inner"]
+    assert len(copied.notes.seen) == 1
+    workbench.open(model, x, device="cpu", capture=capture)
+    assert not model.kept
+    assert not model.notes.seen

@@ -17,6 +17,7 @@ _PLAIN = (bool, int, float, complex)
 _OPAQUE = (str, bytes, bytearray, range, type, ModuleType, torch.dtype, torch.device, torch.Generator)
 _FOREIGN = ("torch._", "torch.fx", "thunder", "logging", "threading", "_thread", "weakref", "concurrent", "asyncio")
 """Prefixes of modules whose objects the search skips, because they hold no tensors of a user."""
+_PARTS_OF_OBJECTS = (Mapping, list, tuple, set, frozenset, FunctionType, MethodType, functools.partial)
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
@@ -107,8 +108,11 @@ class _TensorWalk:
             if numbers:
                 self.found.leaves.append((path, value))
             return False
-        if value is None or isinstance(value, _OPAQUE) or id(value) in self._inside:
+        if value is None or isinstance(value, _OPAQUE):
             return False
+        if id(value) in self._inside:
+            # A copy of a function that refers to its holder, such as a hook to its module, must refer to the copy.
+            return not isinstance(value, _PARTS_OF_OBJECTS)
         if id(value) in self._known:
             return self._known[id(value)]
         self._inside.add(id(value))
