@@ -483,7 +483,7 @@ class _DigestWriter:
                 continue
             self._classes.add(base)
             names = {k: v for k, v in vars(base).items() if not k.startswith("__")}
-            if not _is_users(base.__module__):
+            if not is_users(base.__module__):
                 plain = {k: repr(v) for k, v in names.items() if isinstance(v, bool | int | float | str | tuple)}
                 self._say(base.__qualname__, dict(sorted(plain.items())))
                 continue
@@ -505,7 +505,7 @@ class _DigestWriter:
     def _module(self, module: ModuleType) -> None:
         """Digest the data of a user's module. Identify other modules by name."""
         self._say(module.__name__)
-        if not _is_users(module.__name__):
+        if not is_users(module.__name__):
             return
         for name, value in sorted(vars(module).items()):
             if not name.startswith("__"):
@@ -523,7 +523,7 @@ class _DigestWriter:
         for name in ("fget", "fset", "fdel", "func", "__func__"):
             self._say(name)
             self._named_or_value(getattr(value, name, None))
-        if _is_users(type(value).__module__):
+        if is_users(type(value).__module__):
             self._attributes(value)
 
     def _code(self, code: CodeType) -> None:
@@ -566,9 +566,9 @@ class _DigestWriter:
                 break
             if isinstance(value, ModuleType | type):
                 home = value.__module__ if isinstance(value, type) else value.__name__
-                if isinstance(value, type) and _is_users(home):
+                if isinstance(value, type) and is_users(home):
                     break  # all data of the class are digested
-                versioned = not _is_users(home) and not _is_installed(home)
+                versioned = not is_users(home) and not _is_installed(home)
                 versioned |= home.partition(".")[0] in _VERSIONED
             elif not (versioned or (isinstance(value, FunctionType) and name in vars(value))):
                 break  # the object is digested with its attributes
@@ -633,7 +633,7 @@ class _DigestWriter:
             self._digest_value(getattr(value, name, None))
 
 
-def _is_users(module: str) -> bool:
+def is_users(module: str) -> bool:
     """Return whether a module belongs to neither Python nor an installed package, so that a user may edit it."""
     if module.partition(".")[0] in _VERSIONED:
         return False
@@ -663,7 +663,7 @@ def _imported(read: CodeRead, function: FunctionType) -> Any:
         if top in sys.modules:
             if _is_installed(top) and top not in _VERSIONED:
                 return None  # other programs decide whether its modules were imported before
-            fixed = top in _VERSIONED or (top in sys.stdlib_module_names and not _is_users(top))
+            fixed = top in _VERSIONED or (top in sys.stdlib_module_names and not is_users(top))
         else:
             found = importlib.util.find_spec(top)
             origin = next(iter([found.origin, *(found.submodule_search_locations or ())]), None) if found else _SITE

@@ -54,6 +54,7 @@ from workbench.core.graph import Origin
 from workbench.errors import ProgramError, WorkbenchError, short_repr
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import describe_error
+from workbench.programs.restored_objects import restored_objects
 from workbench.programs.tensors import find_tensors, state_of
 from workbench.util.gc_pause import paused_gc
 from workbench.util.interruptions import interruptions_raised
@@ -227,6 +228,17 @@ def capture(
     ProgramError
         If the front end cannot trace the program; the message contains the reason.
     """
+    with restored_objects(program.callable, program.args, program.kwargs):
+        return _capture_by(front_end, program, executor, ranks, entry)
+
+
+def _capture_by(
+    front_end: str,
+    program: Program,
+    executor: str,
+    ranks: fake_process_group.Ranks | None,
+    entry: CacheEntry | None,
+) -> Capture | PartsCapture:
     if front_end == "interpreter":
         return _capture(program, executor, ranks, front_end, "asked for", entry)
     if front_end == "parts" and ranks is not None:
