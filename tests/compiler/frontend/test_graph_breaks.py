@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 import workbench
 from tests.trial_counts import beyond
+from workbench.analysis.memory.multi_graph_memory import RecordedStep, StorageFreed
 from workbench.bench import OpaquePart, Part, PartsBench
 from workbench.compiler.frontend.graph_breaks import CompiledParts, GraphSplitter, parts_of
 from workbench.compiler.planner.kernel_identity import kernels_of
@@ -1122,3 +1123,29 @@ def test_the_interpreter_refuses_torchscript_instead_of_ending_the_process() -> 
     assert isinstance(bench, PartsBench)
     assert [type(part) for part in bench.parts] == [OpaquePart]
     assert torch.equal(bench.config.jit(module)(batch()), module(batch()))
+
+
+class Keeping(nn.Module):
+    """A module that keeps an activation until the next call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 300), nn.Linear(300, 6)
+        self.kept: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = torch.tanh(self.up(x)).detach()
+        print("kept", file=Quiet())
+        return self.down(self.up(x)).sum()
+
+
+def test_a_kept_activation_is_freed_when_the_next_call_replaces_it() -> None:
+    bench = workbench.open(built(Keeping), batch(200), capture="parts")
+    assert isinstance(bench, PartsBench)
+    recorded = bench._parts_captured.recorded
+    assert isinstance(recorded, RecordedStep)
+    kept_bytes = 200 * 300 * 4
+    held = {event.storage for event in recorded.baseline if event.bytes == kept_bytes}
+    assert len(held) == 1
+    freed = [event.storage for event in recorded.events if isinstance(event, StorageFreed)]
+    assert held <= set(freed)

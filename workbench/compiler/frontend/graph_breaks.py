@@ -13,8 +13,9 @@ import gc
 import hashlib
 import operator
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -421,14 +422,15 @@ def _pieces_of(
                     # Record the pieces of a second step.
                     found = {}
                     call(*args, **kwargs)
-                state = [*find_tensors((program, args, kwargs)).tensors.values()]
-                _clear_gradients(state)
                 for left in reversed(range(_REHEARSALS)):
                     compiled = len(codes)
-                    rehearsal = StepRecorder(None if with_values else mode, state)
+                    # The step may replace a tensor that the program holds, such as an activation that a hook keeps.
+                    held = [weakref.ref(each) for each in find_tensors((program, args, kwargs)).tensors.values()]
+                    _clear_gradients(held)
+                    rehearsal = StepRecorder(None if with_values else mode, _alive(held))
                     rehearsed = functools.partial(call if left else _collected(call), *args, **kwargs)
                     recorded = _rehearse_step(rehearsal, rehearsed, bool(optimizers), found)
-                    _clear_gradients(state)
+                    _clear_gradients(held)
                     if len(codes) == compiled:
                         break
             except UnplannablePartError as error:
@@ -462,8 +464,12 @@ def _fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     return mode.from_tensor(tensor.detach().requires_grad_(tensor.requires_grad))
 
 
-def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
-    for tensor in tensors:
+def _alive(tensors: Iterable[weakref.ref[torch.Tensor]]) -> list[torch.Tensor]:
+    return [tensor for reference in tensors if (tensor := reference()) is not None]
+
+
+def _clear_gradients(tensors: Iterable[weakref.ref[torch.Tensor]]) -> None:
+    for tensor in _alive(tensors):
         if tensor.is_leaf:
             tensor.grad = None
 
