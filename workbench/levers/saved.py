@@ -186,7 +186,7 @@ class Saved(Lever):
         if TraceTag.BACKWARD in trace.tags:
             return (outcome.offloader.backward(trace) if outcome.offloader is not None else trace), outcome
         groups = []
-        for storage in context.recomputer.storages():
+        for number, storage in enumerate(context.recomputer.storages()):
             id = site_id(context, int(storage))
             if choices.get(id) == "offload":
                 if reason := context.recomputer.why_no_offload(int(storage)):
@@ -195,8 +195,9 @@ class Saved(Lever):
                 # read in the joint trace.
                 held = np.flatnonzero(context.graph.values.storage == storage)
                 values = frozenset(context.graph.values.name[v] for v in held)
-                groups.append(OffloadedStorage(values, int(context.graph.storages.bytes[storage])))
-        offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
+                groups.append(OffloadedStorage(number, values, int(context.graph.storages.bytes[storage])))
+        memo: PlanMemo = context.get_or_make("offloads", lambda _: PlanMemo())
+        offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)), memo)
         return offloader.forward(trace), dataclasses.replace(outcome, offloader=offloader)
 
     def predict(self, choices: Mapping[str, str], context: LeverContext) -> Prediction | None:

@@ -29,7 +29,10 @@ def recomputable(bench: workbench.Workbench) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_second_choice_reads_and_numbers_only_the_segments_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("before", ["recompute", "offload"])
+def test_a_second_choice_reads_and_numbers_only_the_segments_that_changed(
+    before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[int] = []
     numbered: list[int] = []
     visit, number = views_and_writes._StorageWalk.visit, value_numbering.ValueNumbering._number_rows
@@ -43,11 +46,12 @@ def test_a_second_choice_reads_and_numbers_only_the_segments_that_changed(monkey
         number(self, begin, end)
 
     bench = bench_of(6)
-    first, second = recomputable(bench)[10], recomputable(bench)[-10]
-    bench.plan_under({first: "recompute"})
+    able, second = recomputable(bench), recomputable(bench)[-10]
+    first = {able[10]: "recompute"} if before == "recompute" else {id: "offload" for id in able[::5] if id != second}
+    bench.plan_under(first)
     monkeypatch.setattr(views_and_writes._StorageWalk, "visit", counted_visit)
     monkeypatch.setattr(value_numbering.ValueNumbering, "_number_rows", counted_number)
-    plan = bench.plan_under({first: "recompute", second: "recompute"})
+    plan = bench.plan_under({**first, second: "recompute"})
     statements = sum(len(trace.bound_symbols) for trace in (plan.split.forward, plan.split.backward))
     assert 0 < sum(read) < statements / 2
     assert 0 < sum(numbered) < len(plan.graph.statements) / 2

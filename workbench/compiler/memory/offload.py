@@ -37,6 +37,7 @@ from workbench.compiler.interop.thunder_api import (
     tree_flatten,
     variableify,
 )
+from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, read_names
 from workbench.compiler.trace.stable_ids import is_statement
 
 STORE_PREFIX = "off_"
@@ -232,14 +233,47 @@ class OffloadedStorage:
 
     Attributes
     ----------
+    number : int
+        Number in the names of the statements. It is the same in all plans of a program.
     values : frozenset of str
         Names of all values in this storage, including values that the backward does not read.
     nbytes : int
         Size of the storage in bytes. The offloaded copy also contains a header.
     """
 
+    number: int
     values: frozenset[str]
     nbytes: int
+
+
+class _Move:
+    """The three statements that offload and reload one storage, and the values that they read and make.
+
+    Attributes
+    ----------
+    values, moved, arrived : list of TensorProxy
+        The saved values in the storage; the reloaded values before and after the wait.
+    kept : TensorProxy
+        The copy on the host.
+    store, reload, arrive : BoundSymbol
+    """
+
+    def __init__(self, group: OffloadedStorage, values: list[TensorProxy]) -> None:
+        self.values = values
+        with tracectx(TraceCtx(None)):
+            self.kept = TensorProxy(
+                name=STORE_PREFIX + values[0].name,
+                shape=(group.nbytes,),
+                dtype=dtypes.uint8,
+                device=devices.cpu,
+                requires_grad=False,
+            )
+            self.moved = [value.replace_name(RELOAD_PREFIX + value.name) for value in values]
+            self.arrived = [value.replace_name(RELOAD_PREFIX + "done_" + value.name) for value in values]
+        back = functools.partial(reload, device=to_torch_device(values[0].device))
+        self.store = _statement(f"{OFFLOAD}{group.number}", offload, values, self.kept)
+        self.reload = _statement(f"{RELOAD}{group.number}", back, [self.kept], self.moved)
+        self.arrive = _statement(f"{ARRIVE}{group.number}", arrive, self.moved, self.arrived)
 
 
 class Offloader:
@@ -252,15 +286,19 @@ class Offloader:
     ahead : int
         Number of statements between the reload of a storage and the storage's first use in the backward. If fewer
         statements precede this use, the reload is at the start of the backward.
+    memo : PlanMemo
+        Has the statements of earlier plans of the program, so that passes find unchanged statements by identity.
     """
 
-    def __init__(self, groups: Sequence[OffloadedStorage], ahead: int) -> None:
+    def __init__(self, groups: Sequence[OffloadedStorage], ahead: int, memo: PlanMemo) -> None:
         self._groups = groups
         self._ahead = ahead
-        self._stores: list[tuple[TensorProxy, list[TensorProxy]]] = []
+        self._memo = memo
+        self._moves: list[_Move] = []
 
     def forward(self, trace: TraceCtx) -> TraceCtx:
         """Insert the statements that offload. The returned forward trace saves the copies instead of the values."""
+        self._memo.begin()
         edited = _remove_dels(trace)
         returned = edited.bound_symbols[-1]
         saved = [p for p in returned.args[1][0] if isinstance(p, TensorProxy)]
@@ -273,25 +311,18 @@ class Offloader:
                 made_at.setdefault(made.name, place)
         put: dict[int, list[BoundSymbol]] = {}
         replaced: dict[str, TensorProxy | None] = {}
-        for i, group in enumerate(self._groups):
+        for group in self._groups:
             of_group = sorted((one for name in group.values for one in of_name.get(name, ())), key=itemgetter(0))
             if not of_group:
                 continue
             values = [p for _, p in of_group]
-            with tracectx(edited):
-                kept = TensorProxy(
-                    name=STORE_PREFIX + values[0].name,
-                    shape=(group.nbytes,),
-                    dtype=dtypes.uint8,
-                    device=devices.cpu,
-                    requires_grad=False,
-                )
-            put.setdefault(max(made_at[value.name] for value in values), []).append(
-                _statement(f"{OFFLOAD}{i}", offload, values, kept)
-            )
-            self._stores.append((kept, values))
+            key = ("move", group.number, *ids(values))
+            move = self._memo.get_or_make(key, values, functools.partial(_Move, group, values))
+            put.setdefault(max(made_at[value.name] for value in values), []).append(move.store)
+            edited.names.add(move.kept.name)
+            self._moves.append(move)
             replaced.update({value.name: None for value in values})
-            replaced[values[0].name] = kept
+            replaced[values[0].name] = move.kept
         # If several storages are copied after the same statement, insert the copies in reverse order.
         edited.bound_symbols = [
             one for place, bsym in enumerate(edited.bound_symbols) for one in (bsym, *reversed(put.get(place, ())))
@@ -306,7 +337,7 @@ class Offloader:
     def backward(self, trace: TraceCtx) -> TraceCtx:
         """Insert the statements that reload. The returned backward trace takes the copies instead of the values."""
         edited = _remove_dels(trace)
-        gone = {v.name: kept if i == 0 else None for kept, values in self._stores for i, v in enumerate(values)}
+        gone = {v.name: move.kept if i == 0 else None for move in self._moves for i, v in enumerate(move.values)}
         saved = edited.args[0][0]
         wanted = [n for p in saved if (n := gone.get(p.name, p)) is not None]
         for i, bsym in enumerate(edited.bound_symbols):
@@ -316,29 +347,20 @@ class Offloader:
                 bsym.args[0].coll[:] = wanted
                 edited.bound_symbols[i] = bsym.from_bsym(args=(bsym.args[0], len(wanted)), output=list(wanted))
         saved[:] = wanted
-        away = {value.name for _, values in self._stores for value in values}
         users: dict[str, list[int]] = {}
         for row, bsym in enumerate(edited.bound_symbols):
-            for name in away.intersection(read.name for read in bsym.flat_proxy_args):
+            for name in gone.keys() & read_names(bsym):
                 users.setdefault(name, []).append(row)
         # Index of each statement before the reloads are inserted. A list of numbers is fast to search.
         was = list(range(len(edited.bound_symbols)))
-        for i, (kept, values) in enumerate(self._stores):
-            used = sorted({row for value in values for row in users.get(value.name, ())})
+        for move in self._moves:
+            used = sorted({row for value in move.values for row in users.get(value.name, ())})
             if used:
-                self._insert_reload(edited, i, kept, values, used, was)
+                self._insert_reload(edited, move, used, was)
         edited.set_provenance(TraceProvenance("Storages brought back"))
         return del_last_used(edited, clear_mutable_collections=True)
 
-    def _insert_reload(
-        self,
-        trace: TraceCtx,
-        number: int,
-        packed: TensorProxy,
-        values: Sequence[TensorProxy],
-        used: Sequence[int],
-        was: list[int],
-    ) -> None:
+    def _insert_reload(self, trace: TraceCtx, move: _Move, used: Sequence[int], was: list[int]) -> None:
         """Insert the statements that reload a storage, and make its readers read the reloaded values.
 
         Parameters
@@ -349,23 +371,21 @@ class Offloader:
             For each statement of the edited trace, its original index; -1 for an inserted statement.
         """
         first_statement = next(i for i, bsym in enumerate(trace.bound_symbols) if is_statement(bsym))
-        with tracectx(trace):
-            moved = [value.replace_name(RELOAD_PREFIX + value.name) for value in values]
-            arrived = [value.replace_name(RELOAD_PREFIX + "done_" + value.name) for value in values]
-        by_name = {v.name: (variableify(v), a) for v, a in zip(values, arrived, strict=True)}
+        trace.names.update(value.name for value in (*move.moved, *move.arrived))
+        by_name = {
+            value.name: (variableify(value), arrived) for value, arrived in zip(move.values, move.arrived, strict=True)
+        }
         rows = [was.index(row) for row in used]
         for i in rows:
             bsym = trace.bound_symbols[i]
             # Swap only the values that this statement reads. A fusion may also recompute an offloaded value that it
             # does not read.
-            swap: dict[Variable, Proxy] = dict(by_name[a.name] for a in bsym.flat_proxy_args if a.name in by_name)
-            trace.bound_symbols[i] = bsym.from_bsym_swap_proxies(swap, skip_output=True)
-        back = functools.partial(reload, device=to_torch_device(values[0].device))
+            swap: dict[Variable, Proxy] = dict(by_name[name] for name in read_names(bsym) if name in by_name)
+            swapped = functools.partial(bsym.from_bsym_swap_proxies, swap, skip_output=True)
+            key = ("reader", identity(bsym), *ids(swap.values()))
+            trace.bound_symbols[i] = self._memo.get_or_make(key, (bsym, swap), swapped)
         at = max(first_statement, rows[0] - self._ahead)
-        for place, bsym in (
-            (rows[0], _statement(f"{ARRIVE}{number}", arrive, moved, arrived)),
-            (at, _statement(f"{RELOAD}{number}", back, [packed], moved)),
-        ):
+        for place, bsym in ((rows[0], move.arrive), (at, move.reload)):
             trace.bound_symbols.insert(place, bsym)
             was.insert(place, -1)
 

@@ -427,9 +427,7 @@ class _StorageWalk:
         if not segment.is_plain or segment.bsyms[-1].sym.id is prims.PrimIDs.RETURN:
             # Each plan makes the statements that unpack and return saved values anew.
             return self.visit(segment)
-        mentioned: tuple[str, ...] | None = segment.get_or_make("tensors", lambda: _tensor_names(segment.bsyms))
-        if mentioned is None:
-            return self.visit(segment)
+        mentioned: tuple[str, ...] = segment.get_or_make("tensors", lambda: _tensor_names(segment.bsyms))
         outside = tuple([name for name in mentioned if name in self.storage_of])
         storages, tensors = ([of[name] for name in outside] for of in (self.storage_of, self.tensor_of))
         groups = dict.fromkeys(storages), dict.fromkeys(tensors)
@@ -839,14 +837,20 @@ class _StorageWalk:
         return tuple(computes.position_text(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in results)
 
 
-def _tensor_names(bsyms: Sequence[Any]) -> tuple[str, ...] | None:
+def _tensor_names(bsyms: Sequence[Any]) -> tuple[str, ...]:
     """Return the names of the tensors that statements read and make, each once.
 
-    Return None if a statement offloads or reloads, because such a statement also depends on other values.
+    A reload also depends on the values that were offloaded, so their names are included.
     """
-    if any(str(bsym.sym.name).startswith((OFFLOAD, RELOAD, ARRIVE)) for bsym in bsyms):
-        return None
-    return tuple(dict.fromkeys(proxy.name for bsym in bsyms for proxy in (*_inputs(bsym), *_outputs(bsym))))
+    names = [proxy.name for bsym in bsyms for proxy in (*_inputs(bsym), *_outputs(bsym))]
+    reloads = [bsym for bsym in bsyms if bsym.sym.name.startswith(RELOAD)]
+    offloaded = [_offloaded_name(proxy) for bsym in reloads for proxy in _outputs(bsym)]
+    return tuple(dict.fromkeys([*names, *offloaded]))
+
+
+def _offloaded_name(reloaded: Any) -> str:
+    """Return the name of the value that was offloaded, by the value that a reload returns."""
+    return str(reloaded.name).removeprefix(RELOAD_PREFIX)
 
 
 def _equal_groups(items: Iterable[Hashable]) -> tuple[int, ...]:
@@ -909,7 +913,7 @@ def _offload_effects(
     if name.startswith(OFFLOAD):
         return StatementEffects(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
     if name.startswith(RELOAD):
-        names = [p.name.removeprefix(RELOAD_PREFIX) for p in outputs]
+        names = list(map(_offloaded_name, outputs))
         return StatementEffects(
             sources=(-1,) * len(outputs),
             strides=tuple(known_strides.get(n, _contiguous(p.shape)) for n, p in zip(names, outputs, strict=True)),
