@@ -128,6 +128,8 @@ class Improvement:
                 if self._is_enough(limit_bytes):
                     return point
                 tries_left -= 1
+                if problem.quick and problem.time.of(options) > point.added_s:
+                    continue
                 tried = self._evaluations.point(options)
                 if tried.peak_bytes <= limit_bytes and tried.added_s <= point.added_s:
                     point = tried
