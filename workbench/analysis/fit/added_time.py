@@ -102,12 +102,11 @@ class AddedTime:
 
     def add_values_read(self, base_options: Mapping[int, str], candidates: Collection[int]) -> dict[int, str]:
         """Return `base_options`, and add RECOMPUTE for every candidate that a recomputed statement reads."""
-        graph, options = self._work.graph, dict(base_options)
+        options = dict(base_options)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
             rows = self._work.rows_rerun(chosen, along=self._along, gather=self._gather)
-            read = {int(graph.values.storage[value]) for row in rows for value in graph.statements.inputs[row]}
-            if not (more := read & set(candidates) - options.keys()):
+            if not (more := self._work.storages_read(rows) & set(candidates) - options.keys()):
                 return options
             options |= dict.fromkeys(sorted(more), RECOMPUTE)
 

@@ -62,10 +62,8 @@ class FusedJointGraph:
         self._along, self._gather = along, gather
         graph, kept = _graph_with_memory(work, plan)
         self.work = Recomputer(graph, by_tag=work.by_tag, also_saved=kept)
-        storages, values, statements = graph.values.storage, work.graph.values, work.graph.statements
         # Storages that only the execution graph saves. A recomputation in the joint graph may recompute them, too.
-        more = {int(storages[value]) for value in kept}
-
+        more = set(graph.values.storage[kept].tolist())
         remade = frozenset(storage for storage in remade if storage in free)
 
         def storages_through(storage: int) -> set[int]:
@@ -73,16 +71,15 @@ class FusedJointGraph:
             chosen = {storage}
             while True:
                 rows = work.rows_rerun(chosen, along=along, gather=gather)
-                read = {int(values.storage[value]) for row in rows for value in statements.inputs[row]}
-                if not (further := read & remade - chosen):
-                    return {int(storages[value]) for row in rows for value in statements.outputs[row]} & more
+                if not (further := work.storages_read(rows) & remade - chosen):
+                    return self.work.storages_made(rows) & more
                 chosen |= further
 
         self._of: dict[int, list[int]] = {}
         goes_by = {storage: storages_through(storage) for storage in remade}
         for storage in sorted(remade):
             rows = self.work.rows_rerun((storage,), along=along, gather=gather)
-            for read in {int(storages[value]) for row in rows for value in statements.inputs[row]} - {storage}:
+            for read in self.work.storages_read(rows) - {storage}:
                 self._of.setdefault(read, []).append(storage)
         # False for a storage if a fusion outputs only a part of it. Such a storage must not be offloaded, because an
         # offload would move the complete tensor.

@@ -51,20 +51,12 @@ def fused_statements(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
     (statements,) bool
         One entry for each statement of the joint graph.
     """
-    statements = plan.statements
-    alone = {
-        plan.values.name[value]
-        for row in np.flatnonzero((statements.parent < 0) & (statements.kind != Kind.FUSION)).tolist()
-        for value in statements.outputs[row].tolist()
-    }
-    names = joint.values.name
-    return np.asarray(
-        [
-            bool(len(outputs)) and kind == Kind.OP and not any(names[value] in alone for value in outputs.tolist())
-            for kind, outputs in zip(joint.statements.kind, joint.statements.outputs, strict=True)
-        ],
-        bool,
-    )
+    statements, outputs = plan.statements, joint.statements.outputs
+    unfused = np.flatnonzero((statements.parent < 0) & (statements.kind != Kind.FUSION))
+    made = {plan.values.name[value] for value in statements.outputs.take_rows(unfused).items.tolist()}
+    alone = np.fromiter(map(made.__contains__, joint.values.name), bool, len(joint.values.name))
+    before = np.cumsum([0, *alone[outputs.items]])[outputs.offsets]
+    return np.asarray((joint.statements.kind == Kind.OP) & (np.diff(outputs.offsets) > 0) & (np.diff(before) == 0))
 
 
 def recompute_costs(

@@ -79,23 +79,24 @@ class PeakPositions:
             Most bytes alive after the last statement.
         """
         producer = dict(zip(joint.values.name, joint.values.producer.tolist(), strict=True))
-        reached: dict[int, int] = {}
+        places = np.asarray([self.of_row.get(producer.get(name, -1), -1) for name in plan.values.name], np.int64)
         statements = plan.statements
-        for row in range(len(statements)):
-            top = row if statements.parent[row] < 0 else int(statements.parent[row])
-            for value in statements.outputs[row].tolist():
-                place = self.of_row.get(producer.get(plan.values.name[value], -1), -1)
-                # Ignore recomputations: statements of the backward that make values of the forward.
-                if (place >= self.first_backward) == (statements.side[top] == BACKWARD):
-                    reached[top] = max(reached.get(top, -1), place)
+        rows = np.arange(len(statements))
+        by, made = statements.outputs.pairs(rows)
+        top = np.where(statements.parent < 0, rows, statements.parent)[by]
+        in_backward = statements.side == BACKWARD
+        # Ignore recomputations: statements of the backward that make values of the forward.
+        own = (places[made] >= self.first_backward) == in_backward[top]
+        reached = np.full(len(statements), -1)
+        np.maximum.at(reached, top[own], places[made][own])
         found = np.zeros(self.count + 1, np.int64)
-        at = 0
-        for row in np.flatnonzero(statements.parent < 0).tolist():
-            if statements.side[row] == BACKWARD:
-                at = max(at, min(self.first_backward, self.count))
-            to = max(at, reached.get(row, at))
-            found[at : to + 1] = np.maximum(found[at : to + 1], peaks[row])
-            at = to
+        tops = np.flatnonzero(statements.parent < 0)
+        # Statements run in order, and those of the backward not before its first position.
+        least = np.where(in_backward[tops], min(self.first_backward, self.count), 0)
+        ends = np.maximum.accumulate(np.maximum(reached[tops], least))
+        starts = np.maximum(np.append(0, ends[:-1]), least)
+        for start, end, peak in zip(starts.tolist(), ends.tolist(), peaks[tops].tolist(), strict=True):
+            np.maximum(found[start : end + 1], peak, out=found[start : end + 1])
         found[-1] = max(int(found[-1]), after_bytes)
         return found
 

@@ -332,6 +332,14 @@ class Recomputer:
                 queue += [value for value in self._inputs[producer] if repeats(value)]
         return frozenset(rows)
 
+    def storages_read(self, rows: Collection[int]) -> set[int]:
+        """Return the storages that statements read; -1 for an input without a storage."""
+        return {self._storage[value] for row in rows for value in self._inputs[row]}
+
+    def storages_made(self, rows: Collection[int]) -> set[int]:
+        """Return the storages of the outputs of statements; -1 for an output without a storage."""
+        return {self._storage[value] for row in rows for value in self._outputs[row]}
+
     def edit(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> Recompute:
         """Return the statements that run again in the backward if the storages `chosen` are recomputed.
 
