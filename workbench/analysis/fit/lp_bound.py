@@ -283,6 +283,10 @@ class Relaxation:
         return LimitedProgram(self, limit_bytes)
 
 
+type _Program = tuple[NDArray[np.float64], NDArray[np.float64], csr_array, NDArray[np.float64]]
+"""Costs, upper bounds of `x`, and `matrix` and `limits` of ``matrix @ x <= limits``."""
+
+
 class LimitedProgram:
     """The linear program for one limit, to which rows and columns are added when they are needed.
 
@@ -456,7 +460,7 @@ class LimitedProgram:
                 entries[columns[at]] = size
         return entries
 
-    def _program(self) -> tuple[NDArray[np.float64], NDArray[np.float64], csr_array, NDArray[np.float64]]:
+    def _program(self) -> _Program:
         """Return the program: costs, upper bounds of `x`, and `matrix` and `limits` of ``matrix @ x <= limits``.
 
         Memory rows are the first rows.
@@ -495,11 +499,15 @@ class LimitedProgram:
         go_on : callable, optional
             Called repeatedly while the program is solved. An exception from `go_on` ends the search.
         """
-        base = self._base
         if self.is_trivial:
-            return Bound(added_s=base.floor_s, s_per_byte=0.0)
+            return Bound(added_s=self._base.floor_s, s_per_byte=0.0)
+        return self._solve_fractions(go_on)[0]
+
+    def _solve_fractions(self, go_on: Callable[[], None]) -> tuple[Bound, _Program]:
+        """Return the bound as `bound` does, and the program after the last row was added."""
+        base = self._base
         while True:
-            costs, upper, matrix, limits = self._program()
+            program = costs, upper, matrix, limits = self._program()
             solved: Any = solve(
                 go_on,
                 linprog,
@@ -510,7 +518,7 @@ class LimitedProgram:
                 method="highs",
             )
             if solved.x is None:
-                return Bound(added_s=base.floor_s, s_per_byte=0.0)
+                return Bound(added_s=base.floor_s, s_per_byte=0.0), program
             if not self._add_broken(solved.x):
                 break
         price = max(0.0, -float(solved.ineqlin.marginals[: len(self._places)].sum()) / self.unit)
@@ -518,7 +526,7 @@ class LimitedProgram:
         # For each choice, the least increase of the added time if the choice changes between 0 and 1 (reduced cost).
         self._against = np.maximum(solved.lower.marginals, -solved.upper.marginals)[: base.count] * base.dear_s
         self._fractions, self._least_s = np.asarray(solved.x[: base.count]), bound.added_s
-        return bound
+        return bound, program
 
     def _add_broken(self, x: NDArray[np.float64]) -> bool:
         """Add memory rows for the positions at which a solution exceeds the limit most.
@@ -572,9 +580,8 @@ class LimitedProgram:
         base = self._base
         if self.is_trivial:
             return IntegerFacts(taken=np.zeros(base.count), proven_s=base.floor_s)
-        if np.isfinite(below_s):
-            self.bound(go_on)
-        costs, upper, matrix, limits = self._program()
+        program = self._solve_fractions(go_on)[1] if np.isfinite(below_s) else self._program()
+        costs, upper, matrix, limits = program
         scale = float(base.dear_s)
         costs[: base.width] += base.ties
         lower = np.zeros(len(costs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,28 +13,27 @@ class Rows:
     """A growing list of rows of a sparse matrix, each with its upper limit."""
 
     def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._columns: list[int] = []
-        self._items: list[float] = []
+        self._rows, self._columns, self._items = array("i"), array("i"), array("d")
         self.limits: list[float] = []
 
     def copy(self) -> Rows:
         """Return a copy. Rows that are added to the copy do not change this object."""
         other = Rows()
-        other._rows, other._columns = list(self._rows), list(self._columns)
-        other._items, other.limits = list(self._items), list(self.limits)
+        other._rows, other._columns, other._items = self._rows[:], self._columns[:], self._items[:]
+        other.limits = list(self.limits)
         return other
 
     def add(self, entries: Mapping[int, float], limit: float) -> None:
         """Add a row with an upper limit. `entries` maps a column to its coefficient."""
-        self._rows.extend([len(self.limits)] * len(entries))
+        self._rows.extend(array("i", [len(self.limits)]) * len(entries))
         self._columns.extend(entries)
         self._items.extend(entries.values())
         self.limits.append(limit)
 
     def matrix(self, width: int) -> csr_array:
         """Return all rows as a matrix with `width` columns."""
-        return csr_array(coo_array((self._items, (self._rows, self._columns)), shape=(len(self.limits), width)))
+        items, rows, columns = (np.array(column) for column in (self._items, self._rows, self._columns))
+        return csr_array(coo_array((items, (rows, columns)), shape=(len(self.limits), width)))
 
 
 def stack_rows(parts: Sequence[csr_array]) -> csr_array:
