@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,14 +46,13 @@ class Explanation:
         fuses: bool,
     ) -> None:
         self._point, self._chooser, self._site_of, self._fuses = point, chooser, site_of, fuses
-        self._predict = memory
-        self._predicted: dict[frozenset[tuple[int, str]], ExactMemory] = {}
+        self._memory, self._at_point = memory, memory(point.options)
+        self._added_s = chooser.added_s(point.options)
 
-    def _memory(self, options: Mapping[int, str]) -> ExactMemory:
-        key = frozenset(options.items())
-        if key not in self._predicted:
-            self._predicted[key] = self._predict(options)
-        return self._predicted[key]
+    @cached_property
+    def _saved_again(self) -> dict[int, NextChoice]:
+        """For each storage that is not saved, the choice to save it, too."""
+        return {storage: self._step(storage, SAVE) for storage in self._point.options}
 
     def reasons(self) -> tuple[UnsavedStorage, ...]:
         """Return the storages that are not saved, with their effects.
@@ -62,19 +62,16 @@ class Explanation:
         return tuple(sorted(self._unsaved(), key=lambda chosen: (-chosen.seconds, -chosen.bytes)))
 
     def _unsaved(self) -> Iterator[UnsavedStorage]:
-        options, added_s = self._point.options, self._chooser.added_s
-        peak_bytes = self._memory(options).peak_bytes
-        for storage, option in options.items():
-            without = {s: o for s, o in options.items() if s != storage}
-            site = self._site_of[storage]
+        for storage, option in self._point.options.items():
+            step = self._saved_again[storage]
             yield UnsavedStorage(
-                id=site.id,
+                id=step.id,
                 option=option,
-                source=site.source,
+                source=step.source,
                 bytes=self._chooser.bytes_of(storage),
                 seconds=self._chooser.alone_s(storage, option),
-                peak_bytes=self._memory(without).peak_bytes - peak_bytes,
-                saves_s=added_s(options) - added_s(without),
+                peak_bytes=step.peak_bytes,
+                saves_s=0.0 - step.step_s,  # not -0.0
             )
 
     def best_to_save(self) -> NextChoice | None:
@@ -82,8 +79,7 @@ class Explanation:
 
         If statements are fused, a plan is computed to check the gain. Return None if no storage gains time.
         """
-        options = self._point.options
-        steps = {storage: self._step(storage, SAVE) for storage in options}
+        options, steps = self._point.options, self._saved_again
         gains = [storage for storage, step in steps.items() if step.step_s < 0]
         gains.sort(key=lambda storage: steps[storage].step_s / max(1, steps[storage].peak_bytes))
         for storage in gains if not self._fuses else gains[:_TRIES_PLANNED]:
@@ -97,14 +93,13 @@ class Explanation:
 
         Return None if none of the tried storages lowers the peak memory.
         """
-        at = int(np.argmax(self._memory(self._point.options).peaks))
+        at = int(np.argmax(self._at_point.peaks))
         steps = [self._step(*tried) for tried in self._chooser.helpful_choices(self._point, at)[:_TIGHTER]]
         lower = [step for step in steps if step.peak_bytes < 0]
         return min(lower, key=lambda step: (step.step_s / -step.peak_bytes, step.peak_bytes), default=None)
 
     def _step(self, storage: int, option: str) -> NextChoice:
-        before = self._point.options
-        options = {s: o for s, o in before.items() if s != storage}
+        options = {s: o for s, o in self._point.options.items() if s != storage}
         if option != SAVE:
             options[storage] = option
         site = self._site_of[storage]
@@ -112,6 +107,6 @@ class Explanation:
             id=site.id,
             option=option,
             source=site.source,
-            peak_bytes=self._memory(options).peak_bytes - self._memory(before).peak_bytes,
-            step_s=self._chooser.added_s(options) - self._chooser.added_s(before),
+            peak_bytes=self._memory(options).peak_bytes - self._at_point.peak_bytes,
+            step_s=self._chooser.added_s(options) - self._added_s,
         )
