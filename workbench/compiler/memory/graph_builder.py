@@ -257,10 +257,11 @@ def _block_of(bsyms: Sequence[BoundSymbol], effects: Sequence[StatementEffects],
                 flags |= _UNMEASURED
             columns["kind"].append(row.kind)
             columns["flags"].append(row.flags | flags)
-            for proxy in (*each.flat_proxy_args, *each.flat_proxy_outs):
-                if proxy.name not in number:
-                    number[proxy.name] = len(number)
-                    first[proxy.name] = proxy
+            names = (*read_names(each), *made_names(each))
+            for name, proxy in zip(names, (*each.flat_proxy_args, *each.flat_proxy_outs), strict=True):
+                if name not in number:
+                    number[name] = len(number)
+                    first[name] = proxy
             for way, names in (("inputs", row.read), ("outputs", row.made)):
                 columns[way] += map(number.__getitem__, names)
                 columns[f"{way} of row"].append(len(names))
