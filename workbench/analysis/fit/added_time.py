@@ -103,12 +103,13 @@ class AddedTime:
     def add_values_read(self, base_options: Mapping[int, str], candidates: Collection[int]) -> dict[int, str]:
         """Return `base_options`, and add RECOMPUTE for every candidate that a recomputed statement reads."""
         options = dict(base_options)
-        while True:
+        while candidates:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
             rows = self._work.rows_rerun(chosen, along=self._along, gather=self._gather)
             if not (more := self._work.storages_read(rows) & set(candidates) - options.keys()):
                 return options
             options |= dict.fromkeys(sorted(more), RECOMPUTE)
+        return options
 
     def _rows_of(self, storage: int) -> frozenset[int]:
         options = self.add_values_read({storage: RECOMPUTE}, self._dragged)

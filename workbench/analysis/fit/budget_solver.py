@@ -308,9 +308,11 @@ def _relax(problem: FitProblem, presence: Presence, peaks: NDArray[np.int64], aw
     away_s : float
         Seconds of the transfers of storages that are always offloaded, in one direction.
     """
+    # The members of a fusion are at adjacent positions with equal peaks.
+    steps = np.flatnonzero(np.append(True, np.diff(peaks) != 0))
 
     def span(start: int, end: int) -> tuple[int, int]:
-        return (start, end) if problem.quick or start >= end else _extend_to_fusions(start, end, peaks)
+        return (start, end) if problem.quick or start >= end else _extend_to_fusions(start, end, steps, len(peaks))
 
     rates, sizes = problem.rates, problem.bytes
     least = rates.least or rates.again or RecomputeCost(seconds=rates.seconds)
@@ -339,14 +341,13 @@ def _relax(problem: FitProblem, presence: Presence, peaks: NDArray[np.int64], aw
     )
 
 
-def _extend_to_fusions(start: int, end: int, peaks: NDArray[np.int64]) -> tuple[int, int]:
+def _extend_to_fusions(start: int, end: int, steps: NDArray[np.int64], count: int) -> tuple[int, int]:
     """Return the range of positions whose peak is lower if a storage is absent from `start` to before `end`.
 
     All members of a fusion have the peak of the fusion. Therefore, if the range begins or ends inside of a fusion, it
-    is extended to the complete fusion.
+    is extended to the complete fusion. `steps` are the first positions of the fusions and of the other statements, and
+    `count` is the number of positions.
     """
-    # The members of a fusion are at adjacent positions with equal peaks.
-    steps = np.flatnonzero(np.append(True, np.diff(peaks) != 0))
-    ends = np.append(steps[1:], len(peaks))
     first = steps[np.searchsorted(steps, start, side="right") - 1]
-    return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
+    after = np.searchsorted(steps, end, side="left")
+    return int(first), int(steps[after]) if after < len(steps) else count

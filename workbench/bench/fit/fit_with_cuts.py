@@ -207,7 +207,8 @@ class FitterWithCuts:
 
         # Start with the fitter that has the least estimated step time. Skip a fitter whose lower bound is not below the
         # time of the best result so far. With `below_s`, a fitter ends as soon as it cannot find a faster result.
-        for fitter in sorted(self._all_fitters(), key=hoped_s):
+        fitters = list(self._all_fitters())
+        for fitter in sorted(fitters, key=hoped_s) if len(fitters) > 1 else fitters:
             if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
                 continue
             below_s = float("inf") if best is None else best.whole_s - self._lead_s(fitter)
