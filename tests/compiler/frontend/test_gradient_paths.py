@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -111,6 +113,38 @@ def test_reading_data_is_planned_as_detaching() -> None:
         loss = run(x)
         found.append([loss.detach(), *torch.autograd.grad(loss, (x, model.weight))])
     torch.testing.assert_close(*found)
+
+
+class Masked(nn.Linear):
+    """A layer that sets weights to zero before each use, past autograd."""
+
+    mask: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.register_buffer("mask", torch.ones(4, 4).tril())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = x.sin()
+        self.weight.data *= self.mask
+        with torch.no_grad():
+            self.bias.data.clamp_(min=-0.1)
+        return super().forward(hidden).square().sum()
+
+
+@pytest.mark.slow
+def test_a_write_past_autograd_is_the_only_part_that_pytorch_runs() -> None:
+    model, x = Masked(), torch.randn(3, 4)
+    bench = workbench.open(model, x, device="cpu", executor="torch")
+    assert [part.opaque for part in bench.parts] == [False, True, False]
+    trained = []
+    for run in (copy.deepcopy(model), bench.config.jit(model)):
+        optimizer = torch.optim.SGD(run.parameters(), lr=0.1)
+        for _ in range(2):
+            run(x).backward()
+            optimizer.step()
+        trained.append([value.detach() for value in run.parameters()])
+    torch.testing.assert_close(*trained)
 
 
 def test_a_view_of_the_same_type_has_no_gradient_as_in_eager() -> None:

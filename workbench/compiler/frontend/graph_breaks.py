@@ -203,6 +203,7 @@ class GraphSplitter:
             told = f"Thunder cannot trace this graph: {describe_error(error)}"
             found = dict.fromkeys((node for node in graph.graph.nodes if node.op in OPERATORS), told)
         found |= dict.fromkeys(find_unknown_numbers(graph), UNKNOWN_NUMBER)
+        _refuse_writes(graph, found)
         numbers = _number_pieces(graph, found)
         if len(set(numbers.values())) < 2:
             refusal, grad = next(iter(found.values()), ""), torch.is_grad_enabled()
@@ -666,6 +667,16 @@ def source_of(graph: fx.GraphModule) -> str:
     return f"{file_label(file)}:{ends}"
 
 
+def _refuse_writes(graph: fx.GraphModule, refusals: dict[fx.Node, str]) -> None:
+    """Refuse an operator that writes into the result of a refused operator, for the same reason.
+
+    PyTorch then runs both operators in one piece, and the other operators can be compiled.
+    """
+    for node in filter(writes_in_place, graph.graph.nodes):
+        if reason := next((refusals[other] for other in node.all_input_nodes if other in refusals), ""):
+            refusals.setdefault(node, reason)
+
+
 def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
     """Return, for each operator of a graph, the number of the piece that contains the operator.
 
@@ -674,20 +685,20 @@ def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> di
     numbers: dict[fx.Node, int] = {}
     number, last = 0, None
     numbers_of_numpy: list[fx.Node] = []
-    for node, inside in _regions(graph):
-        read = node.all_input_nodes
-        if node.target is operator.getitem and len(read) == 1 and node.args[0] is read[0] and read[0] in numbers:
-            # An operator that unpacks the tuple of another operator belongs to the same piece.
-            numbers[node] = numbers[read[0]]
-            continue
-        taken = node not in refusals
-        if taken and is_number_of_numpy(node):
-            numbers_of_numpy.append(node)
-            continue
-        if last is not None and taken is not last and not inside:
-            number += 1
-        last = last if inside and last is not None else taken
-        numbers[node] = number
+    for region in _regions(graph):
+        taken = refusals.keys().isdisjoint(region)
+        for node in region:
+            read = node.all_input_nodes
+            if node.target is operator.getitem and len(read) == 1 and node.args[0] is read[0] and read[0] in numbers:
+                # An operator that unpacks the tuple of another operator belongs to the same piece.
+                numbers[node] = numbers[read[0]]
+                continue
+            if node not in refusals and is_number_of_numpy(node):
+                numbers_of_numpy.append(node)
+                continue
+            number += last is not None and taken is not last
+            last = taken
+            numbers[node] = number
     for node in reversed(numbers_of_numpy):  # `place_numbers` has given each number a single reader
         numbers[node] = numbers[next(iter(node.users))]
     if any(_writes_elsewhere(node, numbers) for node in numbers):
@@ -695,17 +706,23 @@ def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> di
     return numbers
 
 
-def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
-    """Yield each operator of a graph, and whether the graph has changed a mode of PyTorch and not yet restored it."""
+def _regions(graph: fx.GraphModule) -> Iterator[list[fx.Node]]:
+    """Yield the operators of a graph in order: alone, or from one that changes a mode to one that restores the mode."""
     outside, grad, depth = torch.is_grad_enabled(), torch.is_grad_enabled(), 0
+    region: list[fx.Node] = []
     for node in graph.graph.nodes:
         if node.op not in OPERATORS:
             continue
-        yield node, grad is not outside or depth > 0
+        region.append(node)
         name = getattr(node.target, "__name__", "")
         if name == _SETS_GRAD:
             grad = bool(node.args[0])
         depth += (name == _OPENS) - (name == _CLOSES) + transform_change(node)
+        if grad is outside and depth <= 0:
+            yield region
+            region = []
+    if region:
+        yield region
 
 
 def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
