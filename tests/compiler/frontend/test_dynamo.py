@@ -373,12 +373,15 @@ def test_a_program_with_a_graph_break_is_captured_in_parts_with_the_reason() -> 
         workbench.open(broken, batch(), capture="dynamo")
 
 
-def test_lists_are_arguments_of_operators() -> None:
+def test_lists_and_ranges_are_arguments_of_operators() -> None:
     def lists(x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x.expand([2, 4, 6]), x.new_ones([1, 4, 6])]).sum([0, 1])
+        made = torch.cat([x.expand([2, 4, 6]), x.new_ones([1, 4, 6])]).sum([0, 1])
+        made[range(4)] = x[range(4), range(4)]
+        return made
 
-    config = workbench.open(lists, batch(), capture="dynamo").config
-    torch.testing.assert_close(config.jit(lists)(batch()), lists(batch()))
+    bench = workbench.open(lists, batch(), capture="dynamo")
+    assert bench.plan.text()
+    torch.testing.assert_close(bench.config.jit(lists)(batch()), lists(batch()))
 
 
 def test_an_operator_that_thunder_lacks_is_refused_with_the_line() -> None:

@@ -712,8 +712,8 @@ def _strengthen_types(results: Any) -> Any:
 
 
 def _plain(argument: Any) -> Any:
-    """Convert FX's lists and dicts in an argument to plain lists and dicts, because Thunder cannot print FX's types."""
-    if isinstance(argument, list):
+    """Convert FX's lists and dicts, and ranges, to plain lists and dicts, because Thunder cannot print those types."""
+    if isinstance(argument, list | range):
         return [_plain(item) for item in argument]
     if isinstance(argument, dict):
         return {key: _plain(value) for key, value in argument.items()}
