@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
+import queue
+import tempfile
+import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -17,6 +21,7 @@ import workbench
 from tests.trial_counts import beyond
 from workbench.analysis.memory.allocator import allocated_bytes
 from workbench.analysis.memory.liveness import Prediction
+from workbench.errors import ProgramError
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import placement
 from workbench.programs.tensors import find_tensors
@@ -269,3 +274,36 @@ def test_a_function_that_refers_to_its_holder_writes_into_the_copy_of_the_holder
     workbench.open(model, x, device="cpu", capture=capture)
     assert not model.kept
     assert not model.notes.seen
+
+
+def test_copies_share_what_python_cannot_copy() -> None:
+    jobs: queue.Queue[int] = queue.Queue()
+    with tempfile.TemporaryFile() as file:
+        held = {"lock": threading.Lock(), "module": math, "file": file, "jobs": jobs}
+        state = {"weight": torch.ones(2), "step": [3], **held}
+        placed = placement.place_objects(state, "cpu", copied=True)
+    assert all(placed[name] is value for name, value in held.items())
+    assert placed["step"] == [3]
+    assert placed["step"] is not state["step"]
+    assert placed["weight"] is not state["weight"]
+
+
+def test_an_iterator_that_opening_would_advance_is_refused_by_name() -> None:
+    rates = (rate / 10 for rate in range(9))
+    with pytest.raises(ProgramError, match=r"holds a generator \('rates'\), which Python cannot copy"):
+        placement.place_objects({"rates": rates, "weight": torch.ones(2)}, "cpu", copied=True)
+    assert next(rates) == 0
+
+
+def test_an_error_of_a_users_own_copy_is_not_hidden() -> None:
+    class Refuses:
+        weight = torch.ones(2)
+
+        def __init__(self) -> None:
+            self.own = self.weight
+
+        def __deepcopy__(self, memo: object) -> Refuses:
+            raise ValueError("one of a kind")
+
+    with pytest.raises(ValueError, match="one of a kind"):
+        placement.place_objects(Refuses(), "cpu", copied=True)

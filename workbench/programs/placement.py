@@ -6,9 +6,11 @@ import contextlib
 import copy
 import random
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from io import IOBase
 from types import CellType, FunctionType
 from typing import Any
 
@@ -189,8 +191,7 @@ def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:
             if place not in storages:
                 storages[place] = _move_storage(tensor.untyped_storage(), target, fake)
             memo[id(tensor)] = _wrap_like(tensor, _tensor_in(storages[place], tensor))
-    _copies(found.functions, memo)
-    made = copy.deepcopy(objects, memo)
+    made = _copy_shared(objects, found.functions, memo)
     for tensor in {id(tensor): tensor for tensor in tensors}.values():
         for hook in gradient_hooks(tensor):
             memo[id(tensor)].register_post_accumulate_grad_hook(copy.deepcopy(hook, memo))
@@ -209,6 +210,50 @@ def _templates(objects: Any, tensors: Iterable[torch.Tensor]) -> set[int]:
     if isinstance(program, torch.nn.Module):
         given.update(map(id, (*program.parameters(), *program.buffers())))
     return {id(tensor) for tensor in tensors if tensor.is_meta and id(tensor) not in given}
+
+
+def _copy_shared(objects: Any, functions: Sequence[FunctionType], memo: dict[int, Any]) -> Any:
+    """Copy objects and functions. A copy shares the objects that Python cannot copy, such as locks and open files."""
+    while True:
+        copies = dict(memo)
+        try:
+            _copies(functions, copies)
+            made = copy.deepcopy(objects, copies)
+        except Exception as error:
+            held, name = _uncopied(error)
+            if held is None or id(held) in memo or find_tensors(held).tensors:
+                raise
+            if isinstance(held, Iterator) and not isinstance(held, IOBase):
+                raise ProgramError(
+                    f"the program holds a {type(held).__name__}{name}, which Python cannot copy, and opening would "
+                    "advance it: hold a list and a position instead, or pass the next value as an input"
+                ) from error
+            memo[id(held)] = held
+        else:
+            memo.update(copies)
+            return made
+
+
+def _uncopied(error: Exception) -> tuple[Any, str]:
+    """Return the object that `copy.deepcopy` cannot copy, and its name as text; None if the error is another one.
+
+    The object is the thread or queue around a lock, because a copy of these would wait for the original.
+    """
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    owners = [None, *(frame.f_locals["x"] for frame in frames if frame.f_code is copy.deepcopy.__code__)]
+    held = owners.pop()
+    named: dict[Any, Any] = next((owner for owner in reversed(owners) if isinstance(owner, dict)), {})
+    name = next((f" ({key!r})" for key, value in named.items() if value is held), "")
+    for owner in reversed(owners):
+        if type(owner).__module__.partition(".")[0] in _CONCURRENT:
+            held = owner
+        elif not isinstance(owner, dict | list | tuple):
+            break
+    return held, name
+
+
+_CONCURRENT = frozenset(("threading", "queue", "multiprocessing", "concurrent", "asyncio"))
+"""Modules whose objects coordinate threads and processes."""
 
 
 def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
