@@ -674,3 +674,29 @@ def test_a_copy_of_a_step_keeps_the_optimizers_in_its_hooks(copied: Callable[[Tr
         torch.testing.assert_close(ours.step(*batch(at)), theirs.step(*batch(at)), rtol=0, atol=0)
     torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict(), rtol=0, atol=0)
     assert all(parameter.grad is None for parameter in ours.model.parameters())
+
+
+class LearnsFromACopy(nn.Module):
+    """A step that trains a copy of its model with a new optimizer, as in federated or meta-learning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        model = copy.deepcopy(self.model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(x).square().mean().backward()
+        optimizer.step()
+        self.model.load_state_dict(model.state_dict())
+        return model.weight.detach().sum()
+
+
+@pytest.mark.slow
+def test_a_step_that_makes_and_frees_its_optimizer_trains_as_eager() -> None:
+    step, x = LearnsFromACopy(), torch.randn(3, 4)
+    eager = copy.deepcopy(step)
+    compiled = workbench.open(step, x, device="cpu").config.jit(step)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), eager(x))
+    torch.testing.assert_close(step.state_dict(), eager.state_dict())

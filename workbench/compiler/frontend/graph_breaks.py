@@ -207,7 +207,9 @@ class GraphSplitter:
         numbers = _number_pieces(graph, found)
         if len(set(numbers.values())) < 2:
             refusal, grad = next(iter(found.values()), ""), torch.is_grad_enabled()
-            return runner(Piece(graph, key, refusal, behind, source_of(graph), grad, former_key=former))
+            return runner(
+                Piece(_with_own_tensors(graph), key, refusal, behind, source_of(graph), grad, former_key=former)
+            )
         # Keep program order, because a write or a random draw may affect another piece without an edge in the graph.
         split = split_module(graph, graph, numbers.__getitem__, keep_original_order=True)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
@@ -665,6 +667,15 @@ def source_of(graph: fx.GraphModule) -> str:
     lines = [frame.line for frame in known if frame.file == file]
     ends = f"{min(lines)}" if min(lines) == max(lines) else f"{min(lines)}-{max(lines)}"
     return f"{file_label(file)}:{ends}"
+
+
+def _with_own_tensors(graph: fx.GraphModule) -> fx.GraphModule:
+    """Return a graph that keeps its tensors. Dynamo's graph loses those of an optimizer that the program frees."""
+    if not graph.graph.find_nodes(op="get_attr"):
+        return graph
+    made = fx.GraphModule(graph, graph.graph)
+    made.meta = graph.meta
+    return made
 
 
 def _refuse_writes(graph: fx.GraphModule, refusals: dict[fx.Node, str]) -> None:
