@@ -212,6 +212,10 @@ def _templates(objects: Any, tensors: Iterable[torch.Tensor]) -> set[int]:
     return {id(tensor) for tensor in tensors if tensor.is_meta and id(tensor) not in given}
 
 
+UNCOPIED = "which Python cannot copy"
+"""Part of the refusal of an iterator."""
+
+
 def _copy_shared(objects: Any, functions: Sequence[FunctionType], memo: dict[int, Any]) -> Any:
     """Copy objects and functions. A copy shares the objects that Python cannot copy, such as locks and open files."""
     while True:
@@ -225,8 +229,8 @@ def _copy_shared(objects: Any, functions: Sequence[FunctionType], memo: dict[int
                 raise
             if isinstance(held, Iterator) and not isinstance(held, IOBase):
                 raise ProgramError(
-                    f"the program holds a {type(held).__name__}{name}, which Python cannot copy, and opening would "
-                    "advance it: hold a list and a position instead, or pass the next value as an input"
+                    f"the program holds a {type(held).__name__}{name}, {UNCOPIED}, and opening would advance it: "
+                    "hold a list and a position instead, or pass the next value as an input"
                 ) from error
             memo[id(held)] = held
         else:

@@ -361,6 +361,24 @@ def test_the_interpreter_refuses_the_old_option_of_variance_and_names_the_new_on
     torch.testing.assert_close(workbench.open(program, x).config.jit(program)(x), program(x))
 
 
+class Annealed(nn.Linear):
+    """A layer that takes each rate from a generator."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.rates = (rate / 10 for rate in range(1, 9))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * next(self.rates)
+
+
+def test_an_iterator_of_the_program_is_not_read_while_tracing() -> None:
+    program = Annealed()
+    with pytest.raises(ProgramError, match=r"the program holds a generator \('rates'\), which Python cannot copy"):
+        workbench.open(program, torch.ones(2), device="cpu")
+    assert next(program.rates) == 0.1
+
+
 def test_packed_sequences_are_refused_with_a_remedy() -> None:
     network = nn.LSTM(4, 4)
 

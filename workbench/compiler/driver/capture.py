@@ -287,7 +287,8 @@ def _capture_fallback(
             reads = reads or (isinstance(first, RefusedNodeError) and dynamo.has_unknown_sizes(first.node.graph))
             in_parts = capture_parts(program, executor, why, _graph_capture(executor), needs_values=reads)
         except ProgramError as error:
-            if takes_steps:
+            # Thunder's interpreter would take an iterator's next value once, while tracing.
+            if takes_steps or placement.UNCOPIED in str(error):
                 raise
             refused = error
     if in_parts is not None and any(part.captured for part in in_parts.parts):
