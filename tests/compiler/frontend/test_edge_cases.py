@@ -100,6 +100,18 @@ def test_the_interpreter_refuses_empty_tensors_that_thunder_cannot_take() -> Non
             workbench.open(program, given, device="cpu", capture="interpreter")
 
 
+@pytest.mark.slow
+def test_a_slice_may_begin_or_end_before_the_first_element() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        into = torch.zeros_like(x)
+        into[-9:, ..., :1] = x[..., :1] * 3
+        return (x[-9:] * 2 + into).sum() + x[None, ..., -9:2].square().sum() + x[:-9].sum()
+
+    x = torch.randn(3, 4, requires_grad=True)
+    compiled = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
+    torch.testing.assert_close(*(torch.autograd.grad(run(x), x) for run in (compiled, program)))
+
+
 def test_linear_takes_its_arguments_by_keyword() -> None:
     weight, x = torch.randn(2, 4, requires_grad=True), torch.randn(3, 4)
 

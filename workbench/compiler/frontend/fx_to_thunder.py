@@ -81,6 +81,7 @@ from workbench.compiler.lowering.call_normalization import (
     IN_PLACE,
     SOFT,
     add_dimension,
+    clamp_slices,
     draws_again,
     normalize_arguments,
     out_of_place_name,
@@ -506,6 +507,8 @@ class _Tracer(fx.Interpreter):
             return made
         if target is torch.ops.higher_order.autograd_function_apply:
             return apply_function(self._custom_forward(), *args, **kwargs)
+        if target in (operator.getitem, operator.setitem) and isinstance(args[0], TensorProxy):
+            args = (args[0], clamp_slices(args[0].shape, args[1]), *args[2:])
         if target is operator.setitem and not assigns_by_mask(*args):
             operator.setitem(*args)
             return None

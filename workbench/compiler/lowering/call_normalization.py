@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -81,6 +81,28 @@ def normalize_arguments(
             bound.apply_defaults()
         return bound.args, bound.kwargs
     return args, kwargs
+
+
+def clamp_slices(shape: Sequence[int], index: Any) -> Any:
+    """Return an index without slices that begin or end before the first element, which Thunder refuses.
+
+    For example, ``x[-64:]`` is all of a tensor with 32 elements, so the slice becomes ``0:``.
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    places = [item.ndim if _is_mask(item) else 0 if item is None else 1 for item in items]
+    covered = sum(places) - sum(item is Ellipsis for item in items)
+    made, dim = [], 0
+    for item, places_taken in zip(items, places, strict=True):
+        if isinstance(item, slice) and dim < len(shape):
+            start, stop = (0 if isinstance(end, int) and end < -shape[dim] else end for end in (item.start, item.stop))
+            item = slice(start, stop, item.step)
+        made.append(item)
+        dim += len(shape) - covered if item is Ellipsis else places_taken
+    return tuple(made) if isinstance(index, tuple) else made[0]
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, TensorProxy) and dtypes.is_boolean_dtype(item.dtype)
 
 
 def put_tensor_first(target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
