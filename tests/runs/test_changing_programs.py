@@ -80,6 +80,29 @@ def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(prog
         clocking.measure(stepper, clocks, 1.0, [], time.monotonic)
 
 
+class Remembers(torch.nn.Module):
+    """A program whose second call reads the results of the first, as in Transformer-XL."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16)
+        self.memory: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole = x if self.memory is None else torch.cat([self.memory, x])
+        self.memory = whole[-64:].detach()
+        return self.linear(whole).tanh().square().mean()
+
+
+@pytest.mark.slow
+def test_a_run_says_that_the_measured_peak_is_of_a_call_with_other_shapes(tmp_path: Path) -> None:
+    bench = workbench.open(Remembers(), torch.randn(32, 16), device="cpu", executor="torch")
+    run = bench.run(wait=True, folder=tmp_path, options=RunOptions(samples=0, clocks=False, check_accuracy=False))
+    (warned,) = run.warnings
+    assert "the predicted peak is that of the first call" in warned
+    assert "'program.memory' size mismatch" in warned
+
+
 @pytest.mark.slow
 def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
     """Dynamo shares data between equal code objects, so `dynamo_session` gives each compiled program a unique one."""
@@ -117,7 +140,9 @@ def test_a_run_of_an_unsteady_program_reports_the_line_that_changes(tmp_path: Pa
     options = RunOptions(samples=3, warmup=1, check_accuracy=False)
     run = bench.run(wait=True, folder=tmp_path, options=options)
     assert run.state == "done"
-    (warned,) = [event.message for event in run.events if isinstance(event, events.Warned)]
-    assert "test_changing_programs.py" in warned
-    assert "program.calls ==" in warned
+    warned = [event.message for event in run.events if isinstance(event, events.Warned)]
+    for message, told in zip(warned, ["the measured peak is that of a later", "no statement is timed"], strict=True):
+        assert told in message
+        assert "test_changing_programs.py" in message
+        assert "program.calls ==" in message
     assert any(isinstance(event, events.PeakMeasured) for event in run.events)

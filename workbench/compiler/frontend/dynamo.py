@@ -292,7 +292,7 @@ class DynamoCompiled:
     def _last_change(self) -> str:
         """Return a text with the line of code and the guard by which the last captured call differs from earlier calls.
 
-        The text is empty if the difference is unknown.
+        The text is empty if the difference is unknown. Dynamo names no line for the shape of a tensor.
         """
         known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
         last, number = "", -1
@@ -304,7 +304,9 @@ class DynamoCompiled:
             last, number = reason[numbered.end() :], int(numbered[1])
         condition, *told = [part.strip() for part in last.split("  # ")]
         at = re.search(r"([^/\\]+:\d+) in ", told[-1]) if told else None
-        return f"{at[1]} ({told[0]}), where {condition} no longer holds" if at else ""
+        if at is None:
+            return f"the check of inputs: {condition}" if condition else ""
+        return f"{at[1]} ({told[0]}), where {condition} no longer holds"
 
     @property
     def _lc_cs(self) -> Any:

@@ -208,6 +208,7 @@ def _measure(
         peak = memory_meter.measure_peak(stepper, _clocks(stepper, time.time_ns, frees=True))
         kernels = peak.kernels
         log.write(events.PeakMeasured(t_s=log.now_s(), **vars(peak)))
+        _warn_of_other_call(stepper, run_request.predicted_peak_bytes, peak.measured_peak_bytes, log)
     if options.memory_snapshot:
         from workbench.runs.measure import memory_snapshot
 
@@ -246,6 +247,18 @@ def _measure(
             _measure_eager(build, log, options, _modes(run_request))
     if group is not None:
         group.leave()
+
+
+_SAME_PEAK = 0.01
+"""Largest difference of two peaks that count as equal, as a share of the predicted one."""
+
+
+def _warn_of_other_call(stepper: Any, predicted: int | None, measured: int, log: event_log.EventLog) -> None:
+    """Warn if the predicted peak is that of another call, because the program was captured again."""
+    change = getattr(stepper.run, "_last_change", str)()
+    if change and predicted is not None and abs(measured - predicted) > _SAME_PEAK * predicted:
+        message = f"the predicted peak is that of the first call, but the program was captured again, at {change}"
+        log.write(events.Warned(t_s=log.now_s(), message=f"{message}: the measured peak is that of a later call"))
 
 
 _PROGRESS_S = 0.5
