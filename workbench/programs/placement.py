@@ -244,7 +244,7 @@ def _uncopied(error: Exception) -> tuple[Any, str]:
     The object is the thread or queue around a lock, because a copy of these would wait for the original.
     """
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    owners = [None, *(frame.f_locals["x"] for frame in frames if frame.f_code is copy.deepcopy.__code__)]
+    owners = [None, *(frame.f_locals.get("x") for frame in frames if frame.f_code is copy.deepcopy.__code__)]
     held = owners.pop()
     named: dict[Any, Any] = next((owner for owner in reversed(owners) if isinstance(owner, dict)), {})
     name = next((f" ({key!r})" for key, value in named.items() if value is held), "")
