@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention.flex_attention import flex_attention
 
-from tests.models.building import Kind
+from tests.models.building import NO_DROPOUT, SIZES, TOKENS, Kind, Parts, hugging_face
 
 
 class _Slots(nn.Module):
@@ -244,11 +244,72 @@ class _Bags(nn.Module):
         return functional.cross_entropy(self.out(self.table(rows, starts)), y)
 
 
-TEXT: Kind = {"attention_with_slopes": lambda: (_Slopes(), (_labels(2, 8, classes=20),), {})}
+def _entities() -> Parts:
+    """LUKE: words and entities attend to each other with four kinds of queries."""
+    sizes = {"entity_vocab_size": 20, "entity_emb_size": 16, "max_position_embeddings": 32}
+    module = hugging_face("Luke", "ForMaskedLM", {**SIZES, **NO_DROPOUT, **TOKENS, **sizes})
+    tokens, entities = 3 + _labels(2, 8, classes=60), 1 + _labels(2, 2, classes=19)
+    given = {
+        "attention_mask": torch.ones_like(tokens),
+        "entity_ids": entities,
+        "entity_attention_mask": torch.ones_like(entities),
+        "entity_token_type_ids": torch.zeros_like(entities),
+        "entity_position_ids": torch.tensor([[[1, 2, -1], [4, -1, -1]]] * 2),
+    }
+    return module, (tokens,), {**given, "labels": tokens.clone(), "entity_labels": entities.clone()}
+
+
+def _proteins() -> Parts:
+    """ESM: a masked language model that scales its embeddings by the share of masked tokens."""
+    sizes = {"max_position_embeddings": 32, "emb_layer_norm_before": False, "mask_token_id": 3, "pad_token_id": 1}
+    rotary = {"position_embedding_type": "rotary", "token_dropout": True}
+    module = hugging_face("Esm", "ForMaskedLM", {**SIZES, **NO_DROPOUT, **sizes, **rotary})
+    tokens = 4 + _labels(2, 8, classes=60)
+    labels = tokens.clone()
+    tokens[:, 2] = 3
+    return module, (tokens,), {"attention_mask": torch.ones_like(tokens), "labels": labels}
+
+
+def _forecaster() -> Parts:
+    """TimesFM: a decoder that reads patches of series of several lengths."""
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 8, "num_attention_heads": 2}
+    lengths = {"patch_length": 4, "context_length": 16, "horizon_length": 8, "num_hidden_layers": 1}
+    module = hugging_face("TimesFm", "ModelForPrediction", {**sizes, **lengths})
+    past = [torch.randn(16), torch.randn(12)]
+    return module, (past,), {"freq": [0, 1], "future_values": torch.randn(2, 8)}
+
+
+def _hierarchical_autoencoder() -> Parts:
+    """Hiera: a masked autoencoder that drops units of patches before its first stage."""
+    sizes = {"embed_dim": 16, "image_size": (32, 32), "depths": (1, 1), "num_heads": (1, 2), "num_query_pool": 1}
+    units = {"masked_unit_size": (2, 2), "masked_unit_attention": (True, False)}
+    decoder = {"decoder_hidden_size": 16, "decoder_depth": 1, "decoder_num_heads": 2}
+    module = hugging_face("Hiera", "ForPreTraining", {**sizes, **units, **decoder})
+    return module, (torch.randn(2, 3, 32, 32),), {"noise": torch.rand(2, 16)}
+
+
+def _latents() -> Parts:
+    """Perceiver: a few latents read the tokens, and queries of all positions read the latents."""
+    sizes = {"num_latents": 4, "d_latents": 16, "d_model": 16, "num_self_attends_per_block": 2, "vocab_size": 64}
+    heads = {"num_self_attention_heads": 2, "num_cross_attention_heads": 2, "qk_channels": 16, "v_channels": 16}
+    given = {"attention_probs_dropout_prob": 0.0, "max_position_embeddings": 8}
+    module = hugging_face("Perceiver", "ForMaskedLM", {**sizes, **heads, **given})
+    tokens = 3 + _labels(2, 8, classes=60)
+    return module, (tokens,), {"attention_mask": torch.ones_like(tokens), "labels": tokens.clone()}
+
+
+TEXT: Kind = {
+    "attention_with_slopes": lambda: (_Slopes(), (_labels(2, 8, classes=20),), {}),
+    "luke": _entities,
+    "esm": _proteins,
+    "perceiver": _latents,
+}
+SERIES: Kind = {"timesfm": _forecaster}
 TABLES: Kind = {
     "sparse_bags": lambda: (_Bags(), (_labels(9, classes=30), torch.tensor([0, 3, 5]), _labels(3, classes=3)), {})
 }
 IMAGES: Kind = {
+    "hiera": _hierarchical_autoencoder,
     "slots": lambda: (_Slots(), (torch.randn(2, 6, 8),), {}),
     "radiance_field": lambda: (_RadianceField(), (torch.randn(5, 3), torch.randn(5, 3), torch.rand(5, 3)), {}),
 }

@@ -403,7 +403,7 @@ KINDS: dict[str, Kind] = {
     "speech and audio": {**_SOUND, **sound.SOUND},
     "diffusion, flows": {**generation.DIFFUSION, **uncommon.FLOWS},
     "video": generation.VIDEO,
-    "time series": structures.SERIES,
+    "time series": {**structures.SERIES, **uncommon.SERIES},
     "graphs, points, tables": {
         **structures.GRAPHS,
         **structures.TABLES,
