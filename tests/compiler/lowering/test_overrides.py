@@ -410,3 +410,20 @@ def test_a_tensor_that_is_assigned_by_a_mask_gets_the_gradient_of_eager(assign: 
     torch.testing.assert_close(ours, eager)
     for made, expected in zip(*(torch.autograd.grad(loss, (x, row)) for loss in (ours, eager)), strict=True):
         torch.testing.assert_close(made, expected)
+
+
+def test_a_row_that_a_finite_mask_hides_has_the_gradient_of_a_finite_difference() -> None:
+    """PyTorch's attention kernel for the CPU gives a gradient that is four times too large here."""
+    query, key, value = (torch.randn(1, 1, 4, 8, dtype=torch.float64) for _ in range(3))
+    mask = torch.full((4, 4), torch.finfo(torch.float32).min, dtype=torch.float64)
+
+    def total(values: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key, values, mask).sum()
+
+    given = value.clone().requires_grad_()
+    workbench.open(total, given, device="cpu").config.jit(total)(given).backward()
+    step = torch.zeros_like(value)
+    step[0, 0, 0, 0] = 1e-3
+    difference = (total(value + step) - total(value - step)) / 2e-3
+    assert given.grad is not None
+    torch.testing.assert_close(given.grad[0, 0, 0, 0], difference)
