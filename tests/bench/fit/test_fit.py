@@ -618,6 +618,13 @@ def test_an_unreachable_limit_is_refused_with_the_least_peak(bench: Workbench) -
     assert bench.choices == {}
 
 
+@pytest.mark.slow
+def test_a_refusal_names_no_statement_that_only_the_plan_has() -> None:
+    with pytest.raises(PlanError, match=r"The largest values there are .* reloaded tensor") as refused:
+        workbench.open("llama", layers=2, device="planned", executor="torch").fit("50%")
+    assert not re.search(r"reload(ed)?_\d", str(refused.value))
+
+
 @pytest.mark.parametrize("using", beyond(1, [("recompute",), ("offload",), ("recompute", "order")], pytest.mark.slow))
 def test_a_refusal_names_the_used_kinds_and_kinds_that_may_reach_a_lower_peak(
     tall: Workbench, using: tuple[str, ...]

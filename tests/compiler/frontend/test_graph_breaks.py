@@ -438,7 +438,7 @@ def test_operators_that_pytorch_runs_count_as_changed_kernels() -> None:
 
 
 def test_the_reason_for_parts_does_not_advise_to_open_in_parts(speaks: PartsBench) -> None:
-    assert "remove this call from the program" in speaks.capture_reason
+    assert "remove the call of print, input or open from the program" in speaks.capture_reason
     assert "capture=" not in speaks.capture_reason
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 _HELD = 3
+_RELOADS = re.compile(r"reload(ed)?_\d+$")
+"""Names of the statements that reload an offloaded tensor and wait for it."""
 
 
 class Unmet(PlanError):
@@ -39,7 +42,8 @@ def largest_at_peak(plan: Plan) -> Iterator[str]:
     """Yield a text for each of the largest values alive at the peak, except parameters and inputs."""
     made = [one for one in plan.alive_at_peak() if one["statement"] >= 0]
     for one in made[:_HELD]:
-        yield f"{human_bytes(one['bytes'])} {operator_name(one['name']) or one['value']} {one['source']}".rstrip()
+        name = "reloaded tensor" if _RELOADS.match(one["name"]) else operator_name(one["name"]) or one["value"]
+        yield f"{human_bytes(one['bytes'])} {name} {one['source']}".rstrip()
 
 
 def peak_line(plan: Plan) -> str:

@@ -171,7 +171,7 @@ _CAUSES = (
     ),
     (
         r"builtin operator `(print|input|open)`",
-        f"remove this call from the program{IN_PARTS}",
+        f"remove the call of print, input or open from the program{IN_PARTS}",
     ),
     (
         r"checkpoint_sequential",
