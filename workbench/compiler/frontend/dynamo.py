@@ -459,7 +459,8 @@ class CompiledModule(torch.nn.Module):
         return again, (self._original,)
 
     def _last_change(self) -> str:
-        return self._compiled._last_change()
+        change: str = getattr(self._compiled, "_last_change", str)()  # unmodified Thunder's function has no such method
+        return change
 
     def train(self, mode: bool = True) -> CompiledModule:
         """Set the original module to training or eval mode. This module has the same mode."""
