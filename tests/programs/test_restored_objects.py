@@ -102,13 +102,15 @@ def test_containers_are_restored(value: Any, change: Callable[[Any], None]) -> N
 def test_variables_and_attributes_are_restored() -> None:
     counts, read = closure()
     meter = Meter()
+    meter.training = torch.ones(2)  # type: ignore[attr-defined]  a module's attribute of this name is a bool
     module = nn.Linear(2, 2)
     with restored_objects(counts, meter.update, module):
         counts()
         meter.update(1)
         meter.extra = 1  # type: ignore[attr-defined]
         module.calls = 1  # type: ignore[assignment]
-    assert (read(), vars(meter), hasattr(module, "calls")) == (0, {"count": 0, "values": []}, False)
+    assert vars(meter).keys() == {"count", "values", "training"}
+    assert (read(), meter.count, meter.values, hasattr(module, "calls")) == (0, 0, [], False)
 
 
 def test_objects_that_contain_each_other_are_searched_once() -> None:

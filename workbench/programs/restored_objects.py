@@ -88,12 +88,13 @@ class _Search:
     def _in_object(self, value: Any) -> list[Any]:
         attributes = getattr(value, "__dict__", None)
         classes = [each for each in type(value).__mro__ if self._is_users(each.__module__)]
-        if type(attributes) is not dict or not (classes or isinstance(value, torch.nn.Module)):
+        is_module = isinstance(value, torch.nn.Module)
+        if type(attributes) is not dict or not (classes or is_module):
             return []
         if not isinstance(value, torch.nn.modules.lazy.LazyModuleMixin):  # the first call gives it its parameters
             self._keep_dictionary(attributes)
-        filled = [item for name, item in attributes.items() if name not in _OF_A_MODULE or item]
-        return [*filled, *classes]
+        empty = [name for name in _OF_A_MODULE if is_module and not attributes.get(name)]
+        return [*(item for name, item in attributes.items() if name not in empty), *classes]
 
     def _in_function(self, function: FunctionType) -> list[Any]:
         for cell in function.__closure__ or ():
