@@ -333,6 +333,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "float16",
         "float32",
         "float64",
+        "is_boolean_dtype",
         "is_complex_dtype",
         "is_float_dtype",
         "is_inexact_dtype",
