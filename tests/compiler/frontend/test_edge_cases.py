@@ -100,7 +100,14 @@ def test_the_interpreter_refuses_empty_tensors_that_thunder_cannot_take() -> Non
             workbench.open(program, given, device="cpu", capture="interpreter")
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("index", [True, False, (True, slice(None, 3)), (True, slice(None, -5))])
+def test_true_and_false_in_an_index_are_masks(index: Any) -> None:
+    """Thunder takes them for the numbers 1 and 0, so PyTorch runs this operator."""
+    x = torch.arange(24.0).reshape(8, 3).requires_grad_()
+    compiled = workbench.open(lambda x: x[index].sin(), x, device="cpu").config.jit(lambda x: x[index].sin())
+    assert torch.equal(compiled(x), x[index].sin())
+
+
 def test_a_slice_may_begin_or_end_before_the_first_element() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         into = torch.zeros_like(x)

@@ -87,8 +87,15 @@ def clamp_slices(shape: Sequence[int], index: Any) -> Any:
     """Return an index without slices that begin or end before the first element, which Thunder refuses.
 
     For example, ``x[-64:]`` is all of a tensor with 32 elements, so the slice becomes ``0:``.
+
+    Raises
+    ------
+    NotImplementedError
+        If the index contains True or False. To PyTorch, these are masks without dimensions.
     """
     items = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(item, bool) for item in items):
+        raise NotImplementedError("Thunder takes True and False in an index for the numbers 1 and 0")
     places = [item.ndim if _is_mask(item) else 0 if item is None else 1 for item in items]
     covered = sum(places) - sum(item is Ellipsis for item in items)
     made, dim = [], 0
