@@ -69,7 +69,7 @@ def compiled_inside() -> nn.Module:
         (compiled_inside(), "Sequential"),
     ],
 )
-def test_what_torch_compile_wraps_opens_and_is_compiled_again(program: Any, original: str) -> None:
+def test_a_program_under_torch_compile_opens_as_the_original(program: Any, original: str) -> None:
     x = torch.linspace(-1, 1, 8).reshape(2, 4)
     bench = workbench.open(program, x)
     assert bench.program.name == original

@@ -387,8 +387,8 @@ def _wrap_module(stock: Any, self: Any, value: torch.nn.Module) -> Any:
 torchscript_called = ThreadPatches("TorchScript", lambda: [wrap_function(VariableBuilder, "wrap_module", _wrap_module)])
 """Make Dynamo break the graph at the call of a TorchScript module, and trace the code around it.
 
-Unpatched Dynamo breaks where the module is read, so that it traces nothing of the function that reads it. Remove this
-when Dynamo breaks at the call.
+Unpatched Dynamo breaks where the module is read, so that it traces nothing of the function that reads it. The patch of
+calls in `checkpoints_traced` gives the reason. Remove both when Dynamo breaks at the call.
 """
 
 
@@ -446,6 +446,8 @@ checkpoints_traced = ThreadPatches(
     ],
 )
 """Make Dynamo trace ``checkpoint_sequential``, and break the graph at some reentrant checkpoints.
+
+The second patch also gives the reason at the call of a TorchScript module; see `torchscript_called`.
 
 If no input of a reentrant checkpoint requires a gradient, PyTorch gives no gradient to the parameters inside. Unpatched
 Dynamo traces each checkpoint as if it were not reentrant, so these parameters would get gradients. Remove the first
