@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import itertools
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from tests.levers import proof
 from workbench.bench import Workbench
 from workbench.compiler.interop.devices import copy_bandwidth
 from workbench.compiler.memory.offload import ARRIVE, RELOAD
+from workbench.core.lever import lever_named
 from workbench.errors import ChoiceError
+from workbench.levers.saved import MIN_CUT, REPEATED
 
 
 class Block(nn.Module):
@@ -219,3 +222,23 @@ def test_a_value_recomputed_inside_a_fusion_is_not_used_outside_it() -> None:
     )
     bench.choose({"remat.weight": "1.0", **dict.fromkeys(again, "recompute")})
     assert bench.plan.proof.proven
+
+
+@pytest.mark.slow
+def test_a_site_says_why_its_outcome_differs_from_its_choice() -> None:
+    bench, random, seen = workbench.open("mlp", device="planned", executor="torchcompile"), Random(0), set()
+    for _ in range(12):
+        bench.choose({"remat.preset": "stock"})
+        legal = {site.id: [o for o in site.options if o not in site.illegal] for site in bench.sites("saved")}
+        bench.choose({id: random.choice(options) for id, options in legal.items()})
+        differ = {site.id: site.cause for site in bench.sites("saved") if site.outcome != site.choice}
+        bench.choose({"remat.preset": "off"})
+        for site in bench.sites("saved"):
+            cause = differ.get(site.id, "")
+            seen.add(cause)
+            if site.outcome != site.choice:
+                assert site.cause == REPEATED
+                assert lever_named("saved").explain_outcome(site).endswith(REPEATED)
+            else:
+                assert not cause or cause.startswith(MIN_CUT)
+    assert len(seen) == 5, "each cause, and none"

@@ -87,6 +87,8 @@ class Site:
     outcome : str
         The option in effect in the plan. It differs from `choice` if the choice, such as ``auto``, leaves the decision
         to the compiler, or if choices at other sites affect this site.
+    cause : str
+        A sentence on why `outcome` differs from `choice`; empty if the choice leaves the decision to the compiler.
     illegal : mapping of str to str
         Maps an illegal option to the reason why it is refused.
     notes : mapping of str to str
@@ -108,6 +110,7 @@ class Site:
     choice: str
     default: str
     outcome: str = ""
+    cause: str = ""
     source: str = ""
     illegal: Mapping[str, str] = dataclasses.field(default_factory=dict)
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -128,15 +131,16 @@ class Site:
         """Whether this is the site of a setting, with an id ``LEVER.SETTING``."""
         return self.id.startswith(f"{self.lever}.")
 
-    def under(self, choice: str, outcome: str) -> Site:
-        """Return this site with `choice` and `outcome`. Calls with equal arguments return the same object."""
-        found = self._variants.get((choice, outcome))
+    def under(self, choice: str, outcome: str, cause: str = "") -> Site:
+        """Return this site with a choice and its outcome. Calls with equal arguments return the same object."""
+        key = choice, outcome, cause
+        found = self._variants.get(key)
         if found is None:
-            found = self._variants[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
+            found = self._variants[key] = dataclasses.replace(self, choice=choice, outcome=outcome, cause=cause)
         return found
 
     @cached_property
-    def _variants(self) -> dict[tuple[str, str], Site]:
+    def _variants(self) -> dict[tuple[str, str, str], Site]:
         return {}
 
     def check(self, option: str) -> str:
@@ -253,7 +257,7 @@ class Lever:
 
     def explain_outcome(self, site: Site) -> str:
         """Return a sentence for the user about a site whose outcome differs from its choice."""
-        return f"Set: {site.choice}. In effect: {site.outcome}."
+        return " ".join(filter(None, (f"Set: {site.choice}. In effect: {site.outcome}.", site.cause)))
 
     def before_fusion(self, trace: Any, choices: Mapping[str, str], context: LeverContext) -> Any:
         """Apply the choices to the joint trace before fusion. Executors are already chosen for its statements."""

@@ -91,7 +91,9 @@ class Remat(Lever):
             tie = outcome.report.ties.get(crossing.name, "")
             key = crossing.name, crossing.producer, crossing.consumers, crossing.why_not, tie
             site: Site = memo.get_or_make(key, None, partial(_site, context, crossing, tie))
-            found.append(site.under(choices.get(site.id, "auto"), _outcome(outcome.execution, crossing, made_by)))
+            choice, now = choices.get(site.id, "auto"), _outcome(outcome.execution, crossing, made_by)
+            off = choice == "recompute" and now == "save" and choices.get("remat.preset") == OFF
+            found.append(site.under(choice, now, "remat.preset is off." if off else ""))
         return found
 
     def after_fusion(self, trace: Any, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome) -> Any:

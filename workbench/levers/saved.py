@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -21,11 +21,19 @@ from workbench.compiler.memory.offload import STORE_PREFIX, OffloadedStorage, Of
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.recompute_in_backward import recompute_in_backward
+from workbench.compiler.trace.stable_ids import CLONE_PREFIX
 from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused_option_error, register
+
+if TYPE_CHECKING:
+    from workbench.core.graph import Graph
 
 ALONG, CUT = "along", "cut"
 BEFORE, AFTER = "before_fusion", "after_fusion"
 AHEAD = "4"
+MIN_CUT = "Thunder's minimum cut (lever remat)"
+REPEATED = (
+    "Because of a choice for another value, the backward repeats the statement or fusion that computes this value."
+)
 STAND_IN = "on a CPU, this copies the value but frees no memory"
 
 
@@ -140,11 +148,12 @@ class Saved(Lever):
         """Return one site for each storage that the backward needs from the forward."""
         if not context.has_backward:
             return []
-        kept = _saved_names(outcome)
-        return [
-            site.under(choices.get(site.id, site.default), _outcome(kept, site.values))
-            for site in context.get_or_make("saved sites", _storage_sites)
-        ]
+        kept, found = _saved_names(outcome), []
+        for site in context.get_or_make("saved sites", _storage_sites):
+            choice, now = choices.get(site.id, site.default), _outcome(kept, site.values)
+            cause = _cause(outcome.execution, site.values, choice, now) if now != choice else ""
+            found.append(site.under(choice, now, cause))
+        return found
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext) -> TraceCtx:
         """Insert the recomputed statements into the joint trace, unless the stage is after fusion."""
@@ -229,6 +238,18 @@ def _outcome(saved_names: set[str] | None, values: tuple[str, ...]) -> str:
     if saved_names is None or not saved_names.isdisjoint(values):
         return "save"
     return "offload" if any(STORE_PREFIX + value in saved_names for value in values) else "recompute"
+
+
+def _cause(graph: Graph | None, values: tuple[str, ...], choice: str, outcome: str) -> str:
+    """Return a sentence on why the plan does not do with a storage what was chosen."""
+    if graph is None:
+        return ""
+    if outcome == "save":
+        return f"{MIN_CUT} saves it, because a fusion of the backward recomputes other values from it."
+    if any(CLONE_PREFIX + value in graph.value_index for value in values):
+        return REPEATED
+    also = "; nothing is left to offload" if choice == "offload" else ""
+    return f"{MIN_CUT} recomputes it in a fusion of the backward{also}."
 
 
 def _saved_names(outcome: LeverOutcome) -> set[str] | None:

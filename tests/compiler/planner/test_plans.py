@@ -32,6 +32,7 @@ from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import ExecutorState, FusionOptions, region_executor
 from workbench.compiler.lowering import patch_context
 from workbench.compiler.trace.validate import validate
+from workbench.core.lever import lever_named
 from workbench.errors import ChoiceError, PlanError, ProgramError
 
 PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -274,6 +275,18 @@ def test_the_residual_chain_splits_at_weight_zero(
 @pytest.mark.slow
 def test_a_cut_every_four_layers_gives_few_unique_fusions() -> None:
     assert long_chain(False).plan_under({"remat.weight": "0.0", "remat.preset": "every=4"}).fusions.unique <= 6
+
+
+@pytest.mark.slow
+def test_a_cut_without_effect_names_the_preset() -> None:
+    bench = workbench.open("residual_chain", device="planned", executor="torchcompile")
+    site = next(site for site in bench.sites("remat") if not site.is_setting and "recompute" not in site.illegal)
+    bench.choose({"remat.preset": "off", site.id: "recompute"})
+    text = lever_named("remat").explain_outcome(bench.site(site.id))
+    assert text == "Set: recompute. In effect: save. remat.preset is off."
+    bench.choose({"remat.preset": "stock"})
+    now = bench.site(site.id)
+    assert (now.outcome, now.cause) == ("recompute", "")
 
 
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
