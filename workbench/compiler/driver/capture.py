@@ -14,7 +14,6 @@ import torch
 
 from workbench.analysis.equivalence.prove import Prover
 from workbench.compiler.driver.capture_parts import (
-    NOT_IN_THUNDER,
     PartsCapture,
     capture_parts,
     count_operators,
@@ -28,7 +27,6 @@ from workbench.compiler.frontend.trace_errors import (
     FAILS,
     IN_PARTS,
     RAISES,
-    SETTING,
     cause_of,
     fails,
     has_own_steps,
@@ -43,7 +41,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.layers.partition import LayerMismatch, ReducedTrace
 from workbench.compiler.lowering import custom_ops, patch_context
-from workbench.compiler.lowering.alias_writes import COPIED, WRITTEN_INPUT
+from workbench.compiler.lowering.alias_writes import WRITTEN_INPUT
 from workbench.compiler.pipeline.compilation import Executed, Hooks, TraceClaimed, execution_traces, fingerprint
 from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
@@ -268,8 +266,9 @@ def _capture_fallback(
 ) -> Capture | PartsCapture:
     """Capture a program in parts or with the interpreter, after its capture as one graph has failed.
 
-    The interpreter is used if the program cannot be captured in parts, or if Thunder cannot compile any part. It is not
-    used for a program that changes a setting of PyTorch. `first` is the error of the capture as one graph.
+    The interpreter is used only if the program cannot be captured in parts. PyTorch runs a program of which Thunder can
+    compile no part: the interpreter may accept what the lowering of a graph refuses, and compute something else.
+    `first` is the error of the capture as one graph.
     """
     takes_steps = bool(held_optimizers(program)) or has_own_steps(str(first))
     in_parts: PartsCapture | None = None
@@ -291,22 +290,15 @@ def _capture_fallback(
             if takes_steps or placement.UNCOPIED in str(error):
                 raise
             refused = error
-    if in_parts is not None and any(part.captured for part in in_parts.parts):
-        return in_parts
-    if in_parts is not None and any(told in part.refusal for part in in_parts.parts for told in _ONLY_BY_PYTORCH):
-        # Thunder's interpreter would change a setting once, while tracing, but not when the compiled program runs. It
-        # would also lose a write into a copy.
-        if program.fake_mode is None:
-            count_operators(program)  # as below
+    if in_parts is not None:
+        if program.fake_mode is None and not any(part.captured for part in in_parts.parts):
+            # Run the program, so that PyTorch refuses wrong arguments. Operators on fake tensors accept some arguments
+            # that PyTorch refuses, such as mixed data types.
+            count_operators(program)
         return in_parts
     try:
         return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
     except ProgramError as second:
-        if in_parts is not None and program.fake_mode is None:
-            # Run the program, so that PyTorch refuses wrong arguments. Operators on fake tensors accept some arguments
-            # that PyTorch refuses, such as mixed data types.
-            count_operators(program)
-            return in_parts
         told = program.fake_mode is None or FAILS in str(refused)
         # `refused` may come from a run on copies of the inputs. The copies are leaves, and eager PyTorch refuses to
         # write into leaves that require gradients. It may allow the same write into the inputs themselves.
@@ -316,10 +308,6 @@ def _capture_fallback(
         if remedy(str(first)) or remedy(str(second)) or FAILS in str(first):
             raise first from second
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
-
-
-_ONLY_BY_PYTORCH = (SETTING, COPIED, NOT_IN_THUNDER)
-"""Reasons to refuse a part for which Thunder's interpreter would compute wrong results, or would fail after a while."""
 
 
 def _eager_error(program: Program, first: ProgramError) -> ProgramError | None:

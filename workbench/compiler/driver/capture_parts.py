@@ -246,11 +246,7 @@ def capture_parts(
 
 
 _ALL_OPAQUE = "PyTorch runs the whole program"
-
-
 _NO_GRAPH = "Dynamo compiles none of its functions"
-NOT_IN_THUNDER = f"{_NO_GRAPH}, and Thunder has no"
-"""Part of the reason to run a whole program in PyTorch, if Thunder's interpreter could not trace the program either."""
 
 
 class _OperatorCount(TorchDispatchMode):
@@ -306,8 +302,9 @@ def _whole_program_opaque(program: Program) -> PartCapture:
     """Return one opaque part that is the whole program, because Dynamo finds no graph in the program."""
     if program.fake_mode is not None or not (counted := count_operators(program)).count:
         raise ProgramError(f"{short_repr(program.name)} cannot be opened in parts: Dynamo found no operator in it")
-    why = f"{NOT_IN_THUNDER} {counted.lacking}" if counted.lacking else _NO_GRAPH
-    refusal = f"{why}: PyTorch runs the whole program"
+    refusal = f"{_NO_GRAPH}: {_ALL_OPAQUE}; capture='interpreter' may trace it"
+    if counted.lacking:
+        refusal = f"{_NO_GRAPH}, and Thunder has no {counted.lacking}: {_ALL_OPAQUE}"
     piece = parts.Piece(torch.fx.GraphModule({}, torch.fx.Graph()), "0" * 12, refusal, "", "")
     return PartCapture("part1", piece, 1, refusal, None)
 
