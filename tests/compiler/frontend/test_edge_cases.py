@@ -100,14 +100,22 @@ def test_the_interpreter_refuses_empty_tensors_that_thunder_cannot_take() -> Non
             workbench.open(program, given, device="cpu", capture="interpreter")
 
 
-@pytest.mark.parametrize("index", [True, False, (True, slice(None, 3)), (True, slice(None, -5))])
+MASKS = [True, False, (True, slice(None, -5)), [True, False] * 4, (slice(None), [True, False, True])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", MASKS)
 def test_true_and_false_in_an_index_are_masks(index: Any) -> None:
-    """Thunder takes them for the numbers 1 and 0, so PyTorch runs this operator."""
+    """Thunder takes them for the numbers 1 and 0, so PyTorch runs this operator, also if nothing else is left."""
     x = torch.arange(24.0).reshape(8, 3).requires_grad_()
-    compiled = workbench.open(lambda x: x[index].sin(), x, device="cpu").config.jit(lambda x: x[index].sin())
-    assert torch.equal(compiled(x), x[index].sin())
+    for program in (lambda x: x[index].sin(), lambda x: x[index]):
+        compiled = workbench.open(program, x, device="cpu").config.jit(program)
+        assert torch.equal(compiled(x), program(x))
+        with pytest.raises(ProgramError, match=r"True and False in an index|not a valid index"):
+            workbench.open(program, x, device="cpu", capture="interpreter")
 
 
+@pytest.mark.slow
 def test_a_slice_may_begin_or_end_before_the_first_element() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         into = torch.zeros_like(x)

@@ -35,7 +35,7 @@ from workbench.compiler.lowering.alias_writes import (
     WRITTEN_LEAF,
     statistics_of,
 )
-from workbench.compiler.lowering.call_normalization import draws_again, refuse_lists
+from workbench.compiler.lowering.call_normalization import draws_again, has_boolean, refuse_lists
 from workbench.compiler.lowering.interpolate import is_thunders
 from workbench.compiler.lowering.zero_dim_tensors import BROADCAST
 from workbench.compiler.trace.copy_sets import VIEWS, MemoryAliases, count_copies_and_fences, is_copy, leaves
@@ -124,6 +124,11 @@ def refuse_lost(trace: TraceCtx) -> None:
             raise ProgramError(
                 f"{_line(bsym)}Thunder's interpolate selects other elements here than PyTorch's: open the program "
                 "with capture='auto', or use an output size that is a multiple of the input size"
+            )
+        if bsym.sym.name == "getitem" and has_boolean(bsym.args[1]):
+            raise ProgramError(
+                f"{_line(bsym)}Thunder takes True and False in an index for the numbers 1 and 0: open the program with "
+                "capture='auto', or write x[None] for x[True]"
             )
         if class_of(bsym) and _hands_on(bsym):
             raise ProgramError(

@@ -83,6 +83,11 @@ def normalize_arguments(
     return args, kwargs
 
 
+def has_boolean(index: Any) -> bool:
+    """Return whether an index contains True or False, also in a list. To PyTorch, these are masks."""
+    return any(map(has_boolean, index)) if isinstance(index, list | tuple) else isinstance(index, bool)
+
+
 def clamp_slices(shape: Sequence[int], index: Any) -> Any:
     """Return an index without slices that begin or end before the first element, which Thunder refuses.
 
@@ -91,10 +96,10 @@ def clamp_slices(shape: Sequence[int], index: Any) -> Any:
     Raises
     ------
     NotImplementedError
-        If the index contains True or False. To PyTorch, these are masks without dimensions.
+        If the index contains True or False.
     """
     items = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(item, bool) for item in items):
+    if has_boolean(index):
         raise NotImplementedError("Thunder takes True and False in an index for the numbers 1 and 0")
     places = [item.ndim if _is_mask(item) else 0 if item is None else 1 for item in items]
     covered = sum(places) - sum(item is Ellipsis for item in items)
