@@ -117,3 +117,44 @@ def test_a_config_names_the_copied_inputs_and_survives_its_text() -> None:
     assert config.parts["part1"].endswith("+l_self_buffers_mean_")
     assert parse(config.text()) == config
     assert list(worker._names_of_parts(config.text())) == [part.piece.key for part in bench._parts_captured.parts]
+
+
+def between(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    first = x * 1
+    view = first.reshape(-1)
+    torch._dynamo.graph_break()
+    first.add_(1)
+    return first * 2, view + 1
+
+
+@torch.compiler.disable
+def triple(x: torch.Tensor) -> None:
+    x.mul_(3)
+
+
+def by_pytorch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    first = x * 1
+    row = first[0]
+    triple(row)
+    return first * 2, row + 1
+
+
+def detached(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    first = x * 1
+    view = first.reshape(-1)
+    triple(view.detach())
+    return first, view
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [between, by_pytorch, detached])
+def test_pytorch_runs_a_part_if_the_step_writes_into_two_results_that_share_memory(program: Callable[..., Any]) -> None:
+    """Autograd refuses such a write into results of a `torch.autograd.Function`, as a plan is."""
+    x = torch.randn(3, 4, requires_grad=True)
+    bench = wb.open(program, x, executor="torch", device="cpu")
+    assert "writes into two results of the part that share memory" in bench.parts[0].refusal
+    compiled = bench.config.jit(program)
+    for found, right in zip(compiled(x), program(x), strict=True):
+        assert torch.equal(found, right)
+        given = [torch.autograd.grad(made.sum(), x, retain_graph=True)[0] for made in (found, right)]
+        assert torch.equal(*given)

@@ -59,6 +59,10 @@ _OVERWRITTEN = (
     "the step later writes into memory that the part reads, and a backward that recomputes would read the new values: "
     "PyTorch runs the part"
 )
+_WRITTEN_VIEWS = (
+    "the step later writes into two results of the part that share memory, and autograd allows no such write into "
+    "results of a plan: PyTorch runs the part"
+)
 _INNER = (
     "the step asks for the gradient of a result on which other results of the part depend (torch.autograd.grad, "
     "retain_grad or a hook), and a plan has no gradients inside of a part: PyTorch runs the part"
@@ -99,6 +103,7 @@ class StepRecorder:
         self._zeros = -1
         self._writes = Counter[int]()
         self._reads: dict[int, _Reads] = {}
+        self._shared: dict[int, str] = {}
         self._calls = 0
         self._ids = 0
         self._noting = True
@@ -167,6 +172,8 @@ class StepRecorder:
             number = self._number.get(tensor.untyped_storage()._cdata)
             if number is not None:
                 self._writes[number] += 1
+                if number in self._shared:
+                    raise UnplannablePartError(self._shared[number], _WRITTEN_VIEWS)
 
     def refuse_overwritten(self, part: str, call: int) -> None:
         """Raise an error if the step has written into an input of a part since the forward of the part.
@@ -207,6 +214,7 @@ class StepRecorder:
     def _record_free(self, key: Any, number: int) -> None:
         if self._number.get(key) == number:
             del self._number[key]
+            self._shared.pop(number, None)
         self._add(StorageFreed(number))
 
     def _add(self, event: Event) -> None:
@@ -266,6 +274,7 @@ class StepRecorder:
             versions = {at: (weakref.ref(each), each._version) for at, each in enumerate(inputs) if given[at] in writes}
             self._reads[self._calls] = _Reads(writes, given[: len(arguments)], frozenset(fixed), versions)
             tensors = [at for at, output in enumerate(outputs) if isinstance(output, torch.Tensor)]
+            self._shared |= {number: part for number, uses in Counter(numbers).items() if number >= 0 and uses > 1}
             stand: Any = _PartNode.apply  # without types in torch
             paths = tensors, [*reached, *[-1] * (len(inputs) - len(reached))]
             joined = stand(self, part, self._calls, tape, paths, [outputs[at] for at in tensors], *inputs)
