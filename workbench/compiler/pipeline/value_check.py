@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.equivalence.first_difference import first_difference
@@ -20,6 +20,7 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
 )
 from workbench.compiler.memory.graph_builder import read_joint
+from workbench.compiler.trace.canonical_text import input_names, output_names, statement_computation
 from workbench.compiler.trace.copy_sets import is_copy
 from workbench.compiler.trace.proxy_traits import is_tensor, shape_of
 from workbench.compiler.trace.stable_ids import is_statement, origin_of
@@ -58,11 +59,11 @@ def lost_in_tracing(context: LeverContext) -> str:
     forward = [bsym for bsym in joint.bound_symbols if BoundSymbolTag.BACKWARD not in bsym.tags]
     made = _live_statements(joint, list(primitives(forward)))
     program = list(primitives(context.program.bound_symbols, _composites(context.program.bound_symbols, made)))
+    program = _live_statements(context.program, program)
+    if _computations(context.program, program) == _computations(joint, made):
+        return ""
     terms = Terms()
-    before, after = (
-        _graph(context, context.program, _live_statements(context.program, program)),
-        _graph(context, joint, made),
-    )
+    before, after = _graph(context, context.program, program), _graph(context, joint, made)
     known, found = (ValueNumbering(terms, graph, drops_casts=False).result() for graph in (before, after))
     end = next((name for name in _COMPARED if getattr(known, name) != getattr(found, name)), None)
     if end is None:
@@ -93,9 +94,7 @@ def _live_statements(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSym
 
     Thunder removes all other statements as dead code, even random draws.
     """
-    returned = trace.bound_symbols[-1].args[0]
-    outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
-    needed = {leaf.name for leaf in tree_flatten(outputs)[0] if isinstance(leaf, Proxy)}
+    needed = set(_returned_names(trace))
     kept = []
     for bsym in reversed(bsyms):
         made = {proxy.name for proxy in bsym.flat_proxy_outs}
@@ -104,6 +103,29 @@ def _live_statements(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSym
             if is_statement(bsym):
                 needed.update(proxy.name for proxy in bsym.flat_proxy_args)
     return kept[::-1]
+
+
+def _returned_names(trace: TraceCtx) -> list[str]:
+    """Return the names of the values that the forward of a trace returns, in order."""
+    returned = trace.bound_symbols[-1].args[0]
+    outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
+    return [leaf.name for leaf in tree_flatten(outputs)[0] if isinstance(leaf, Proxy)]
+
+
+def _computations(trace: TraceCtx, bsyms: Iterable[BoundSymbol]) -> list[Hashable]:
+    """Return what each statement computes and from which values, in order, and the returned values.
+
+    An argument is represented by its name, and any other value by its statement and its place among the outputs. If two
+    traces have equal lists, the traces run the same operators on the same values in the same order. Then all results,
+    writes and draws are equal, so no graph is needed.
+    """
+    values: dict[str, Hashable] = {}
+    found: list[Hashable] = []
+    for at, bsym in enumerate(filter(is_statement, bsyms)):
+        (step,) = statement_computation(bsym, {}).steps
+        found.append((step.call, step.operands, step.output_names, *[values.get(n, n) for n in input_names(bsym)]))
+        values.update((out.name, (at, place)) for place, out in enumerate(output_names(bsym)))
+    return [*found, *[values.get(name, name) for name in _returned_names(trace)]]
 
 
 def _graph(context: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Graph:
