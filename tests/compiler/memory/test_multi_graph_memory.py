@@ -80,6 +80,43 @@ class CompiledTwice(nn.Module):
         return self.up(hidden).tanh().sin().sum()
 
 
+class Levels(nn.Module):
+    """One layer for inputs of several sizes, as in heads of detectors. Its value breaks the graph."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__()
+        self.layer, self.rows = nn.Linear(WIDTH, WIDTH), (first, second)
+
+    def score(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return self.layer(x).tanh().sin().square().mean()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([self.score(x[:rows]) for rows in self.rows]).sum()
+
+
+class Alternating(nn.Module):
+    """A step that updates a large module only in every second call, as in TD3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic, self.actor = nn.Linear(WIDTH, 1), nn.Linear(WIDTH, WIDTH)
+        self.optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (self.critic, self.actor)]
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.critic(x).square().mean()
+        self.optimizers[0].zero_grad()
+        loss.backward()
+        self.optimizers[0].step()
+        if self.calls % 2 == 0:
+            self.optimizers[1].zero_grad()
+            (-self.critic(self.actor(x).sin()).mean()).backward()
+            self.optimizers[1].step()
+        self.calls += 1
+        return loss.detach()
+
+
 def step() -> Callable[[torch.Tensor], torch.Tensor]:
     model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -176,6 +213,26 @@ def test_the_peak_of_a_bench_with_an_opaque_part_is_at_most_the_measured_peak() 
     assert bench.memory.peak_bytes > bench.largest_peak_bytes
     assert bench.memory.peak_bytes <= measured(bench, Mysterious, x)
     assert "at least" in repr(bench)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda: Levels(8, 128), "part1 runs with several shapes, and has a plan for the first"),
+        (lambda: Levels(128, 8), "part1 runs with several shapes, and has a plan for the first"),
+        (Alternating, "other parts run in some calls"),
+    ],
+    ids=["larger", "smaller", "alternating"],
+)
+def test_the_peak_is_a_lower_bound_if_a_part_runs_otherwise_than_planned(build: Callable[[], Any], reason: str) -> None:
+    x = torch.randn(128, WIDTH)
+    bench = workbench.open(build(), x, device="cpu")
+    assert isinstance(bench, PartsBench)
+    assert bench.memory is not None
+    assert reason in bench.memory.bound_reason
+    assert f"a lower bound, because {bench.memory.bound_reason}" in repr(bench)
+    assert bench.memory.peak_bytes <= measured(bench, build, x)
 
 
 def inside(*, first_backward: int, live: list[int], peak: list[int], saved: int, **places: Any) -> PartMemory:

@@ -9,7 +9,8 @@ holds for its backward. Therefore, new choices need no new recording.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +45,16 @@ class Forward:
         Number of this run. No two runs have the same number.
     arguments, outputs : tuple of int
         Storage of each argument, and of each output; -1 for an argument or output that is not a tensor.
+    shapes : str
+        Shapes of the arguments, compared with those of the part's plan: ``planned`` if they are equal, ``larger`` if no
+        dimension is smaller, else ``other``.
     """
 
     part: str
     call: int
     arguments: tuple[int, ...]
     outputs: tuple[int, ...]
+    shapes: Literal["planned", "larger", "other"] = "planned"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +93,15 @@ class RecordedStep:
     runs_between : bool
         Whether the step was recorded on tensors with values, because the program reads values between its parts. The
         operators between the parts may then use memory that the recording does not contain.
+    varies : bool
+        Whether another call of the program has run other parts.
     """
 
     baseline: tuple[StorageAllocated, ...]
     events: tuple[Event, ...]
     opaque: tuple[str, ...]
     runs_between: bool = False
+    varies: bool = False
 
     def with_part_names(self, names: Mapping[str, str]) -> RecordedStep:
         """Return the step with new names for the parts. `names` maps old names to new names."""
@@ -115,16 +123,20 @@ class StepMemory:
     where : tuple of str
         The part that runs at each event, as ``part2`` or ``part2 backward``; empty between parts.
     peak_bytes, baseline_bytes : int
-    at_least : bool
-        Whether the figures are lower bounds: a part is opaque, `RecordedStep.runs_between` is true, or a CPU kernel of
-        a part could not be measured.
+    bound_reason : str
+        Reason why the figures are lower bounds; empty if they are exact.
     """
 
     live_bytes: NDArray[np.int64]
     where: tuple[str, ...]
     peak_bytes: int
     baseline_bytes: int
-    at_least: bool
+    bound_reason: str
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the figures are lower bounds."""
+        return bool(self.bound_reason)
 
     @property
     def peak_part(self) -> str:
@@ -263,8 +275,26 @@ def join_step_memory(recorded: RecordedStep, part_memories: Mapping[str, PartMem
     live = np.asarray(state.most, np.int64)
     baseline = sum(made.bytes for made in recorded.baseline)
     peak = max(int(live.max(initial=0)), baseline)
-    unknown = bool(recorded.opaque) or recorded.runs_between or any(part.at_least for part in part_memories.values())
-    return StepMemory(live, tuple(state.where), peak, baseline, unknown)
+    return StepMemory(live, tuple(state.where), peak, baseline, "; ".join(_bound_reasons(recorded, part_memories)))
+
+
+def _bound_reasons(recorded: RecordedStep, part_memories: Mapping[str, PartMemory]) -> Iterator[str]:
+    """Yield the reasons why the memory of a step is a lower bound."""
+    forwards = [event for event in recorded.events if isinstance(event, Forward)]
+    if recorded.opaque:
+        yield f"the memory that PyTorch's kernels use in {_first_of(recorded.opaque)} is not known"
+    if any(part.at_least for part in part_memories.values()):
+        yield "the memory that a CPU kernel allocates could not be measured"
+    if reshaped := dict.fromkeys(event.part for event in forwards if event.shapes != "planned"):
+        yield f"{_first_of(list(reshaped))} runs with several shapes, and has a plan for the first"
+    if recorded.runs_between:
+        yield "the program reads values between its parts, and may use more memory there"
+    if recorded.varies:
+        yield "other parts run in some calls"
+
+
+def _first_of(parts: Sequence[str]) -> str:
+    return f"{parts[0]} and {len(parts) - 1} other part{'s' * (len(parts) > 2)}" if len(parts) > 1 else parts[0]
 
 
 class _LiveStorages:
@@ -287,9 +317,17 @@ class _LiveStorages:
         self.most: list[int] = []
         self.where: list[str] = []
 
+    def plan_memory(self, event: Forward) -> PartMemory | None:
+        """Return the memory of the plan that holds for a run of a part; None if PyTorch runs it, or if none holds.
+
+        A plan for smaller shapes gives a lower bound.
+        """
+        return None if event.shapes == "other" else self.inside.get(event.part)
+
     def live_bytes(self) -> int:
         alive = {self.same.get(storage, storage) for storage in self.outside.union(*self.kept.values())}
-        return sum(self.bytes[storage] for storage in alive) + sum(self.hidden.values())
+        # The size of a result that a part keeps is not known before its allocation if the plan is for other shapes.
+        return sum(self.bytes.get(storage, 0) for storage in alive) + sum(self.hidden.values())
 
     def apply_event(self, index: int, event: Event) -> None:
         place = ""
@@ -311,7 +349,7 @@ class _LiveStorages:
 
     def _run_forward(self, event: Forward) -> int:
         self.calls[event.call] = event
-        before, inside = self.live_bytes(), self.inside.get(event.part)
+        before, inside = self.live_bytes(), self.plan_memory(event)
         if inside is None:
             return before
         made = np.zeros(inside.first_backward + 1, np.int64)
@@ -325,7 +363,7 @@ class _LiveStorages:
         for storage, place in places.items():
             # A later event allocates the outputs. Here, only their sizes are stored.
             # A part's plan has no storage for an argument that the plan does not read.
-            if place >= 0 and storage >= 0:
+            if place >= 0 and storage >= 0 and event.shapes == "planned":
                 self.bytes.setdefault(place, int(inside.bytes[storage]))
         self.hidden[event.call] = inside.saved_bytes
         after = self.live_bytes() if inside.first_backward < len(inside.peak_bytes) else 0
@@ -336,7 +374,7 @@ class _LiveStorages:
 
     def _run_backward(self, index: int, event: Backward) -> int:
         call = self.calls[event.call]
-        inside = self.inside.get(call.part)
+        inside = self.plan_memory(call)
         if inside is None:
             return self.live_bytes()
         kept = self.kept.pop(event.call, set())

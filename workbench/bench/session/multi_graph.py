@@ -499,15 +499,15 @@ class PartsBench(Workbench):
         if (memory := self.memory) is None:
             return ""
         place = f"in {memory.peak_part}" if memory.peak_part else "between parts"
-        return f"{AT_LEAST * memory.at_least}{human_bytes(memory.peak_bytes)} {place}, predicted for all parts"
+        bound = f"; a lower bound, because {memory.bound_reason}" if memory.at_least else ""
+        return f"{AT_LEAST * memory.at_least}{human_bytes(memory.peak_bytes)} {place}, predicted for all parts{bound}"
 
     @property
     def memory(self) -> StepMemory | None:
         """Predicted memory over a step of the whole program under the current choices; None if it is unknown.
 
-        The peak memory is a lower bound (`StepMemory.at_least` is True) if a part is opaque, because the memory that
-        the part's kernels use internally is not known. The peak memory is also a lower bound if the program reads
-        values of tensors between its parts, or if a CPU kernel of a part could not be measured.
+        If the peak memory is a lower bound, `StepMemory.bound_reason` says why. For example, a part is opaque, or the
+        program reads values of tensors between its parts.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):
@@ -627,6 +627,7 @@ class PartsBench(Workbench):
             "sites": sites,
             "peak_bytes": None if memory is None else memory.peak_bytes,
             "peak_is_lower_bound": memory is not None and memory.at_least,
+            "peak_bound_reason": "" if memory is None else memory.bound_reason,
             "peak_part": "" if memory is None else memory.peak_part,
             "predicted": True,
         }

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -229,6 +230,7 @@ class StepRecorder:
         constants: Sequence[Any] = (),
         reached: Sequence[int] = (),
         inner: Collection[int] = (),
+        planned: Sequence[Any] | None = None,
     ) -> Any:
         """Run and record a part that Thunder compiles, and return its outputs.
 
@@ -243,6 +245,8 @@ class StepRecorder:
             For each argument, the outputs that receive gradients from it, as bits. Without, all outputs do.
         inner : collection of int, optional
             Places of the outputs on which other outputs depend.
+        planned : sequence, optional
+            The arguments for which the part is planned. By default, they have the shapes of `arguments`.
 
         Raises
         ------
@@ -266,7 +270,8 @@ class StepRecorder:
         numbers = tuple(map(self.note, outputs))
         handed_out = self.events[at:]
         del self.events[at:]
-        self.events += [Forward(part, self._calls, given, numbers), *handed_out]
+        shapes = _compare_shapes(arguments, arguments if planned is None else planned)
+        self.events += [Forward(part, self._calls, given, numbers, shapes), *handed_out]
         if differentiable:
             unwritten = {storage for storage in given if storage >= 0 and self._writes[storage] == before[storage]}
             writes = {storage: self._writes[storage] for storage in unwritten}
@@ -421,6 +426,17 @@ def _copy(value: Any) -> Any:
         return value.clone()
     copy: Any = _Copy.apply  # without types in torch
     return copy(torch.empty(0, requires_grad=True), value.detach())
+
+
+def _compare_shapes(arguments: Sequence[Any], planned: Sequence[Any]) -> Literal["planned", "larger", "other"]:
+    """Compare the shapes of arguments with those of a plan; see `Forward.shapes`."""
+    own, known = ([tuple(each.shape) for each in _tensors(given)] for given in (arguments, planned))
+    if own == known:
+        return "planned"
+    if list(map(len, own)) != list(map(len, known)):
+        return "other"
+    sizes = zip(itertools.chain(*own), itertools.chain(*known), strict=True)
+    return "larger" if all(size >= least for size, least in sizes) else "other"
 
 
 def _requires_grad(value: Any) -> bool:

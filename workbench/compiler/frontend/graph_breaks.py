@@ -92,6 +92,8 @@ program with `losses.append(part(x))`: Dynamo checks that the list is the same o
 collection after the forward removes these frames.
 """
 
+_OTHER_PARTS = "other parts ran when the program was called again"
+
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
@@ -389,7 +391,7 @@ def _pieces_of(
 
     def run_piece(piece: Piece, *given: Any) -> Any:
         if rehearsal is not None:
-            return _rehearse_piece(rehearsal, piece, given)
+            return _rehearse_piece(rehearsal, piece, given, found)
         known = found.get(piece.key)
         if known is not None:
             found[piece.key] = dataclasses.replace(known, calls=known.calls + 1)
@@ -425,6 +427,7 @@ def _pieces_of(
                     # Record the pieces of a second step.
                     found = {}
                     call(*args, **kwargs)
+                varies = False
                 for left in reversed(range(_REHEARSALS)):
                     compiled = len(codes)
                     # The step may replace a tensor that the program holds, such as an activation that a hook keeps.
@@ -433,12 +436,15 @@ def _pieces_of(
                     rehearsal = StepRecorder(None if with_values else mode, _alive(held))
                     rehearsed = functools.partial(call if left else _collected(call), *args, **kwargs)
                     recorded = _rehearse_step(rehearsal, rehearsed, bool(optimizers), found)
+                    varies |= recorded == _OTHER_PARTS
                     _clear_gradients(held)
                     if len(codes) == compiled:
                         break
             except UnplannablePartError as error:
                 marks.note(error)
             else:
+                if varies and not isinstance(recorded, str):
+                    recorded = dataclasses.replace(recorded, varies=True)
                 rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
                 return [*found.values(), *rest], recorded
 
@@ -488,11 +494,14 @@ def _collected(call: Callable[..., Any]) -> Callable[..., Any]:
     return collected
 
 
-def _rehearse_piece(rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any]) -> Any:
+def _rehearse_piece(
+    rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any], runs: Mapping[str, FirstPieceRun]
+) -> Any:
     if piece.refusal:
         return rehearsal.run_opaque(piece.key, lambda: piece.run(*inputs))
     paths = reached_results(piece.graph), inner_results(piece.graph)
-    return rehearsal.run(piece.key, piece.run, inputs, constants_of(piece.graph), *paths)
+    planned = runs[piece.key].inputs if piece.key in runs else None
+    return rehearsal.run(piece.key, piece.run, inputs, constants_of(piece.graph), *paths, planned)
 
 
 def _rehearse_step(
@@ -509,7 +518,7 @@ def _rehearse_step(
     ran = Counter(event.part for event in recorded.events if isinstance(event, Forward))
     known = Counter({key: seen.calls for key, seen in runs.items() if not seen.piece.refusal})
     if ran != known or not set(recorded.opaque) <= runs.keys():
-        return "other parts ran when the program was called again"
+        return _OTHER_PARTS
     return recorded
 
 
