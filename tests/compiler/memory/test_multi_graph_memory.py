@@ -215,6 +215,38 @@ def test_the_peak_of_a_bench_with_an_opaque_part_is_at_most_the_measured_peak() 
     assert "at least" in repr(bench)
 
 
+class InBackward(nn.Module):
+    """A step whose optimizers run in hooks during the backward, so that gradients are freed early."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        optimizers = {each: torch.optim.Adam([each], foreach=False) for each in self.layer.parameters()}
+
+        def update(parameter: torch.Tensor) -> None:
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+
+        for each in self.layer.parameters():
+            each.register_post_accumulate_grad_hook(update)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(x).sin().square().mean()
+        loss.backward()
+        return loss.detach()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("build", "rows"), [(InBackward, 128)])
+def test_the_peak_of_a_backward_with_hooks_is_exact(build: Callable[[], Any], rows: int) -> None:
+    x = torch.randn(rows, WIDTH)
+    bench = workbench.open(build(), x, device="cpu")
+    assert isinstance(bench, PartsBench)
+    assert bench.memory is not None
+    assert not bench.memory.at_least
+    assert bench.memory.peak_bytes == pytest.approx(measured(bench, build, x), rel=PREDICTED_PEAK_ERROR)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "reason"),

@@ -213,7 +213,8 @@ def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Part
     flagged = np.flatnonzero(values.flags & ValueFlag.ARGUMENT).tolist()
     # A plan without a backward has no gradients.
     by_name = {values.name[at]: gradient for at, gradient in zip(flagged, gradients, strict=False)}
-    seen = {*argument, *output, *cotangent} - {-1}
+    # The plan also counts tensors that the part holds and does not read, such as the state of an optimizer in a hook.
+    seen = {*argument, *output, *cotangent, *values.storage[flagged].tolist()} - {-1}
     hidden = np.ones(len(graph.storages), bool)
     hidden[list(seen)] = False
     live = np.zeros(count + 1, np.int64)
