@@ -298,11 +298,21 @@ class StepRecorder:
         finally:
             self.inside = before
 
-    def run_opaque(self, part: str, function: Callable[..., Any]) -> Any:
-        """Run a part that PyTorch runs uncompiled, record the results of its operators, and return its outputs."""
+    def run_opaque(self, part: str, function: Callable[[], Any], *, transforms: bool = False) -> Any:
+        """Run a part that PyTorch runs uncompiled, record the results of its operators, and return its outputs.
+
+        If the part has `transforms` of `torch.func`, record only its outputs: while a dispatch mode is active, some of
+        their derivatives compute with more temporary tensors than in a run.
+        """
         self.opaque[part] = None
         with self.mode, _Noting(self):
-            return function()
+            if not transforms:
+                return function()
+            with self._part_runs():
+                made = function()
+            for tensor in _tensors(made):
+                self.note(tensor)
+            return made
 
     def step(self, call: Callable[[], Any], takes_steps: bool) -> None:
         """Run and record a step: the forward, and the backward if an output requires gradients.

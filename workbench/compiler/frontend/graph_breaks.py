@@ -498,7 +498,8 @@ def _rehearse_piece(
     rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any], runs: Mapping[str, FirstPieceRun]
 ) -> Any:
     if piece.refusal:
-        return rehearsal.run_opaque(piece.key, lambda: piece.run(*inputs))
+        transforms = any(map(transform_change, piece.graph.graph.nodes))
+        return rehearsal.run_opaque(piece.key, lambda: piece.run(*inputs), transforms=transforms)
     paths = reached_results(piece.graph), inner_results(piece.graph)
     planned = runs[piece.key].inputs if piece.key in runs else None
     return rehearsal.run(piece.key, piece.run, inputs, constants_of(piece.graph), *paths, planned)
