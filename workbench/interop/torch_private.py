@@ -179,7 +179,11 @@ SEAM = PrivateApi(
         "_C": ("_ensureCUDADeviceGuardSet", "_exit_dual_level"),
         "_EventType": ("Allocation",),
         "_WrappedCall": ("__call__",),
-        "_autograd": ("_saved_tensors_hooks_enable", "_saved_tensors_hooks_get_disabled_error_message"),
+        "_autograd": (
+            "_profiler_enabled",
+            "_saved_tensors_hooks_enable",
+            "_saved_tensors_hooks_get_disabled_error_message",
+        ),
         "_TorchDispatchModeKey": ("FAKE",),
         "_pytree": ("keystr", "tree_flatten", "tree_flatten_with_path", "tree_leaves", "tree_map", "tree_unflatten"),
         "dynamo_config": (

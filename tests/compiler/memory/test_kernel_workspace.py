@@ -222,3 +222,12 @@ def test_if_a_kernel_cannot_be_measured_the_peak_is_a_lower_bound(
     whole = workbench.open(Downscaled(), torch.randn(2, 3, size + 1, size + 1), executor="torch").plan
     assert not whole.peak_at_least
     assert "at least " not in str(whole)
+
+
+def test_a_kernel_is_not_measured_inside_of_a_profiler_which_then_goes_on() -> None:
+    given = {"x": torch.empty(8, 8)}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        assert peak_inside_bytes("x.sort()", {}, given) is None
+        torch.ones(2).cos()
+    assert "aten::cos" in {event.key for event in profile.key_averages()}
+    assert peak_inside_bytes("x.sort()", {}, given)

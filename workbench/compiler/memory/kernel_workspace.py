@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from workbench.interop.torch_private import _disable_current_modes
+from workbench.interop.torch_private import _autograd, _disable_current_modes
 
 MOST_BYTES = 1 << 30
 """A kernel whose inputs have more bytes is not measured."""
@@ -112,16 +112,16 @@ def peak_inside_bytes(
     Returns
     -------
     int or None
-        None if the inputs are not on a CPU or exceed `MOST_BYTES`, or if the kernel refuses zeros as inputs.
+        None if the inputs are not on a CPU or exceed `MOST_BYTES`, or if the kernel refuses zeros as inputs. Also None
+        inside of a profiler, which a second profiler would end.
     """
     nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors.values())
-    if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()):
+    if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()) or _is_profiled():
         return None
     real = {name: (tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in tensors.items()}
     return _measure_peak(text, namespace, real, float(any(each in name for each in _BY_VALUES)))
 
 
-@functools.lru_cache(maxsize=4096)
 def copy_inside_bytes(
     shape: tuple[int, ...], strides: tuple[int, ...], into: tuple[int, ...], dtype: torch.dtype
 ) -> int:
@@ -136,9 +136,19 @@ def copy_inside_bytes(
     dtype : torch.dtype
         Data type of source and destination.
     """
-    if math.prod(shape) * dtype.itemsize > MOST_BYTES or not _transposes(shape, strides):
+    if math.prod(shape) * dtype.itemsize > MOST_BYTES or not _transposes(shape, strides) or _is_profiled():
         return 0
+    return _measure_copy(shape, strides, into, dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def _measure_copy(shape: tuple[int, ...], strides: tuple[int, ...], into: tuple[int, ...], dtype: torch.dtype) -> int:
     return _measure_peak("into.copy_(given)", {}, {"given": (shape, strides, dtype), "into": (shape, into, dtype)}) or 0
+
+
+def _is_profiled() -> bool:
+    """Return whether a profiler runs. A second profiler would end it."""
+    return bool(_autograd._profiler_enabled())
 
 
 def _measure_peak(
