@@ -596,6 +596,28 @@ def test_a_program_that_fails_in_pytorch_is_refused_with_its_line() -> None:
         workbench.open(fails, torch.ones(2, 3), device="cpu")
 
 
+class Record:
+    """A record that looks up its attributes in a store, which a new copy does not have yet."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__["store"] = values
+
+    def __getattr__(self, name: str) -> Any:
+        store = self.__dict__["store"]
+        if name not in store:
+            raise AttributeError(name)
+        return store[name]
+
+
+def test_a_program_that_cannot_be_copied_is_refused_with_the_line() -> None:
+    def counts(record: Record) -> torch.Tensor:
+        return torch.bincount(record.x)
+
+    said = r"test_value_dependent_programs.py:\d+ \(store = .*\): 'counts' or one of its arguments cannot be copied"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(counts, Record(x=torch.arange(3)), device="cpu")
+
+
 class Neighbours(nn.Module):
     """A graph convolution (GCN) with a sparse matrix of the edges as a buffer."""
 

@@ -331,7 +331,15 @@ def _find_pieces(function: Any, args: Any, kwargs: Any, mode: FakeTensorMode, *,
 
 def _copies_with_values(program: Program) -> tuple[Any, Any, Any]:
     given = (program.callable, program.args, program.kwargs)
-    made: tuple[Any, Any, Any] = placement.place_objects(given, placement.torch_device(program.device), copied=True)
+    try:
+        made: tuple[Any, Any, Any] = placement.place_objects(given, placement.torch_device(program.device), copied=True)
+    except (WorkbenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # the user's own classes may raise any error when they are copied
+        raise ProgramError(
+            f"{user_line(error)}{short_repr(program.name)} or one of its arguments cannot be copied, but the workbench "
+            f"runs only copies; copy.deepcopy must work: {describe_error(error)}"
+        ) from error
     return made
 
 
