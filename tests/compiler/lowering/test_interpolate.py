@@ -90,6 +90,17 @@ def test_antialiased_elements_equal_pytorchs(mode: str, given: dict[str, Any], a
     check((8, 9), mode=mode, antialias=True, align_corners=align_corners, **given)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_pixels_that_are_bytes_equal_pytorchs(mode: str) -> None:
+    x = torch.randint(0, 256, (1, 3, 16, 16), dtype=torch.uint8)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return functional.interpolate(x, size=(11, 11), mode=mode)
+
+    compiled = workbench.open(program, x, device="cpu").config.jit(program)
+    assert torch.equal(compiled(x), program(x))
+
+
 def test_elements_of_area_mode_equal_pytorchs() -> None:
     check((7, 6), mode="area", size=(3, 4))
 

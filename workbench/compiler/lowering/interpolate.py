@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
+from workbench.compiler.interop.thunder_api import TensorProxy, dtypes, to_torch_dtype
 from workbench.compiler.lowering.decompositions import thunder_operator, wide_of
 
 _NAMES = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
@@ -44,6 +44,8 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     sizes, scales = _target(a, given)
     if not a.numel:  # Thunder refuses an empty batch
         return a.reshape(*a.shape[:2], *sizes)
+    if mode not in _NEAREST and not dtypes.is_inexact_dtype(a.dtype):
+        raise NotImplementedError("PyTorch interpolates whole numbers with rounded weights")
     if given.get("antialias"):
         return _smooth(a, mode, sizes, scales, bool(given.get("align_corners")))
     if _is_right(a, sizes, scales, mode, given.get("align_corners")):
