@@ -400,6 +400,20 @@ def written_and_never_read(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
     return kept.clone()
 
 
+def test_a_backward_that_reads_no_gradient_of_an_output_returns_zeros() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 1
+        view = y.reshape(-1)
+        y.zero_()
+        return y * 2, view + 1
+
+    x = torch.randn(3, 4, requires_grad=True)
+    first, second = workbench.open(program, x, device="cpu").config.jit(program)(x)
+    (first.sum() + second.sum()).backward()
+    assert x.grad is not None
+    assert not x.grad.any()
+
+
 def test_a_write_that_nothing_reads_is_left_out() -> None:
     x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
     bench = workbench.open(written_and_never_read, x, held, device="cpu", executor="torch", capture="dynamo")
