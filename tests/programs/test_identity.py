@@ -309,3 +309,14 @@ def test_the_reads_of_code_follow_imports_and_variables() -> None:
         CodeRead("import", "os", ("environ",), ("constant", "KEY")),
         CodeRead("global", "len"),
     }
+
+
+def test_lambda_functions_of_pytorch_differ() -> None:
+    """They have one name: a program that calls one of them took the plan of a program that called another."""
+    text = (
+        "first, second, third = lambda x: x.sin(), lambda x: x.cos(), lambda x: x.sin() + 0\nagain = lambda x: x.sin()"
+    )
+    exec(compile(text, torch.__file__, "exec"), made := {"__name__": "torch"})
+    digests = {name: identity.digest_of(made[name]) for name in ("first", "second", "third", "again")}
+    assert digests["first"] == identity.digest_of(made["first"])
+    assert len(set(digests.values())) == 4

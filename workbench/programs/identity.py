@@ -538,6 +538,8 @@ class _DigestWriter:
     def _function(self, function: FunctionType) -> None:
         self._say(function.__module__, function.__qualname__)
         if is_versioned(function.__code__.co_filename):
+            # All lambda functions of a module have one name, so tell them apart by their lines and columns.
+            self._say(function.__code__.co_firstlineno, function.__code__.co_linetable)
             self._contents(function)
             return
         self._code(function.__code__)
