@@ -63,7 +63,7 @@ class ThunderFunction(StockFunction):
 
         def run(saved: Any, given: list[Any]) -> Any:
             made = compiled(saved, given)
-            given.clear()  # Thunder asserts that the list is empty, but a backward that reads none of it leaves it as is
+            given.clear()  # Thunder asserts that the list is empty, but a backward that reads none of it leaves it
             return made
 
         ctx.compiled_backward = run
