@@ -11,12 +11,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 import workbench
+from tests.trial_counts import amount
 from workbench.errors import ProgramWarning
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 BATCHES = 16
-SAMPLES = {torch.float32: 2, torch.int64: 1}
+SAMPLES = {torch.float32: amount(1, 1, 4), torch.int64: amount(1, 1, 2)}
 """For each data type, the number of inputs of an operator that are tried, spread over those that the database lists."""
 LEFT_OUT = ("empty", "exponential", "_scaled_mm", "jiterator", "sparse", "partial_views", "without_train")
 """Parts of names of operators that are not tried.
