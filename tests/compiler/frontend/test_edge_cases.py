@@ -100,6 +100,16 @@ def test_the_interpreter_refuses_empty_tensors_that_thunder_cannot_take() -> Non
             workbench.open(program, given, device="cpu", capture="interpreter")
 
 
+def test_a_function_that_dynamo_may_not_compile_has_choices() -> None:
+    @torch.compiler.disable
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x @ w).square().sum()
+
+    bench = workbench.open(program, torch.randn(3, 4), torch.randn(4, 4, requires_grad=True), device="cpu")
+    assert bench.capture == "interpreter"
+    assert any(site.bytes for site in bench.sites("saved"))
+
+
 MASKS = [True, False, (True, slice(None, -5)), [True, False] * 4, (slice(None), [True, False, True])]
 
 

@@ -14,6 +14,7 @@ import torch
 
 from workbench.analysis.equivalence.prove import Prover
 from workbench.compiler.driver.capture_parts import (
+    WITHOUT_GRAPH,
     PartsCapture,
     capture_parts,
     count_operators,
@@ -266,9 +267,9 @@ def _capture_fallback(
 ) -> Capture | PartsCapture:
     """Capture a program in parts or with the interpreter, after its capture as one graph has failed.
 
-    The interpreter is used only if the program cannot be captured in parts. PyTorch runs a program of which Thunder can
-    compile no part: the interpreter may accept what the lowering of a graph refuses, and compute something else.
-    `first` is the error of the capture as one graph.
+    The interpreter is used only if Dynamo makes no graph. PyTorch runs a program whose graphs Thunder refuses: the
+    interpreter may accept what the lowering of a graph refuses, and compute something else. `first` is the error of the
+    capture as one graph.
     """
     takes_steps = bool(held_optimizers(program)) or has_own_steps(str(first))
     in_parts: PartsCapture | None = None
@@ -290,7 +291,7 @@ def _capture_fallback(
             if takes_steps or placement.UNCOPIED in str(error):
                 raise
             refused = error
-    if in_parts is not None:
+    if in_parts is not None and not any(part.refusal == WITHOUT_GRAPH for part in in_parts.parts):
         if program.fake_mode is None and not any(part.captured for part in in_parts.parts):
             # Run the program, so that PyTorch refuses wrong arguments. Operators on fake tensors accept some arguments
             # that PyTorch refuses, such as mixed data types.
@@ -299,6 +300,8 @@ def _capture_fallback(
     try:
         return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
     except ProgramError as second:
+        if in_parts is not None:
+            return in_parts
         told = program.fake_mode is None or FAILS in str(refused)
         # `refused` may come from a run on copies of the inputs. The copies are leaves, and eager PyTorch refuses to
         # write into leaves that require gradients. It may allow the same write into the inputs themselves.

@@ -247,6 +247,8 @@ def capture_parts(
 
 _ALL_OPAQUE = "PyTorch runs the whole program"
 _NO_GRAPH = "Dynamo compiles none of its functions"
+WITHOUT_GRAPH = f"{_NO_GRAPH}: {_ALL_OPAQUE}"
+"""Reason to run a whole program in PyTorch, if Thunder's interpreter cannot trace it either."""
 
 
 class _OperatorCount(TorchDispatchMode):
@@ -302,7 +304,7 @@ def _whole_program_opaque(program: Program) -> PartCapture:
     """Return one opaque part that is the whole program, because Dynamo finds no graph in the program."""
     if program.fake_mode is not None or not (counted := count_operators(program)).count:
         raise ProgramError(f"{short_repr(program.name)} cannot be opened in parts: Dynamo found no operator in it")
-    refusal = f"{_NO_GRAPH}: {_ALL_OPAQUE}; capture='interpreter' may trace it"
+    refusal = WITHOUT_GRAPH
     if counted.lacking:
         refusal = f"{_NO_GRAPH}, and Thunder has no {counted.lacking}: {_ALL_OPAQUE}"
     piece = parts.Piece(torch.fx.GraphModule({}, torch.fx.Graph()), "0" * 12, refusal, "", "")
