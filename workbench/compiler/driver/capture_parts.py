@@ -25,6 +25,7 @@ from workbench.interop.torch_private import (
     FakeTensorMode,
     TorchDispatchMode,
     _autograd,
+    _disable_current_modes,
     _functorch_depth,
     _functorch_pop,
     eager_transforms,
@@ -284,12 +285,13 @@ def count_operators(program: Program) -> _OperatorCount:
     ProgramError
         If the program fails. The message has the user's line and PyTorch's error.
     """
+    restored, settings = placement.restored_random_states(), placement.restored_settings()
     try:
-        function, args, kwargs = _copies_with_values(program)
-        restored = placement.restored_random_states()
-        settings = placement.restored_settings()
-        with placement.seeded(0), restored, settings, redirect_stdout(sys.stderr), _OperatorCount() as counted:
-            function(*args, **kwargs)
+        # A trace that failed inside of a checkpoint has left the checkpoint's dispatch mode, which calls user code.
+        with _disable_current_modes(), placement.seeded(0), restored, settings, redirect_stdout(sys.stderr):
+            function, args, kwargs = _copies_with_values(program)
+            with _OperatorCount() as counted:
+                function(*args, **kwargs)
     except (WorkbenchError, KeyboardInterrupt):
         raise
     except BaseException as error:  # the program's own code may raise any error or exit
