@@ -490,7 +490,7 @@ def test_a_run_is_compared_with_plans_by_the_statements_of_its_own_choices(bench
     until(lambda: not app.experiments.content["loading"])
     assert app.experiments.content["beside"] == found, "reading the runs again must not remove the comparison"
     app.experiments._receive({"type": "beside", "plans": ["stock"], "runs": []})
-    until(lambda: "two plans or runs" in (app.controls.content["message"] or {}).get("text", ""))
+    until(lambda: "two plans or runs" in (app.controls.content.get("message") or {}).get("text", ""))
     app.close()
 
 
