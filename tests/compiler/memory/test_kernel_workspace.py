@@ -231,3 +231,12 @@ def test_a_kernel_is_not_measured_inside_of_a_profiler_which_then_goes_on() -> N
         torch.ones(2).cos()
     assert "aten::cos" in {event.key for event in profile.key_averages()}
     assert peak_inside_bytes("x.sort()", {}, given)
+
+
+@pytest.mark.parametrize("name", ["torch.linalg.ldl_solve", "torch.lu_solve", "torch.lu_unpack"])
+def test_a_kernel_with_pivots_is_measured_with_legal_pivots(name: str) -> None:
+    """LAPACK counts them from one. With zeros, it wrote outside of its memory, and the process ended."""
+    seen: list[torch.Tensor] = []
+    peak_inside_bytes("seen.append(pivots)", {"seen": seen}, {"pivots": torch.empty(3, dtype=torch.int32)}, name)
+    assert seen
+    assert all(torch.equal(pivots, torch.ones(3, dtype=torch.int32)) for pivots in seen)

@@ -25,10 +25,11 @@ _ALWAYS = (
     *("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk"),
     *("loss", "entropy", "kl_div", "vjp", "matrix_exp"),
 )
-_BY_VALUES = ("matrix_exp", "cumprod")
-"""Kernels whose memory depends on values. They are measured with ones.
+_WITH_ONES = ("matrix_exp", "cumprod", "lu_solve", "ldl_solve", "lu_unpack")
+"""Kernels that are measured with ones.
 
-For zeros, a matrix exponential needs the least memory, and the gradient of a cumulative product the most.
+For zeros, a matrix exponential needs the least memory, and the gradient of a cumulative product the most. LAPACK counts
+pivots from one and does not check them: zeros make it write outside of its memory, which ends the process.
 """
 _ALONG = ("softmax", "norm", "cum", "scatter", "index", "embedding", "gather", "shuffle")
 _MATRICES = ("matmul", "linear", "bmm", "addmm", "einsum")
@@ -107,7 +108,7 @@ def peak_inside_bytes(
         The inputs of the statement, as fake tensors. The kernel runs on zeros with the same shapes, strides and data
         types.
     name : str, optional
-        Name of the symbol. A symbol in `_BY_VALUES` runs on ones.
+        Name of the symbol. A symbol in `_WITH_ONES` runs on ones.
 
     Returns
     -------
@@ -119,7 +120,7 @@ def peak_inside_bytes(
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()) or _is_profiled():
         return None
     real = {name: (tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in tensors.items()}
-    return _measure_peak(text, namespace, real, float(any(each in name for each in _BY_VALUES)))
+    return _measure_peak(text, namespace, real, float(any(each in name for each in _WITH_ONES)))
 
 
 def copy_inside_bytes(
