@@ -273,7 +273,7 @@ def test_the_peak_of_a_backward_with_hooks_is_exact(build: Callable[[], Any], ro
     ],
     ids=["larger", "smaller", "alternating"],
 )
-def test_the_peak_is_a_lower_bound_if_a_part_runs_otherwise_than_planned(build: Callable[[], Any], reason: str) -> None:
+def test_a_part_with_other_shapes_or_calls_makes_the_peak_a_lower_bound(build: Callable[[], Any], reason: str) -> None:
     x = torch.randn(128, WIDTH)
     bench = workbench.open(build(), x, device="cpu")
     assert isinstance(bench, PartsBench)

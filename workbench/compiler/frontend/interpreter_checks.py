@@ -128,7 +128,7 @@ def refuse_lost(trace: TraceCtx) -> None:
         if bsym.sym.name == "getitem" and has_boolean(bsym.args[1]):
             raise ProgramError(
                 f"{_line(bsym)}Thunder takes True and False in an index for the numbers 1 and 0: open the program with "
-                "capture='auto', or write x[None] for x[True]"
+                "capture='auto'"
             )
         if class_of(bsym) and _hands_on(bsym):
             raise ProgramError(
