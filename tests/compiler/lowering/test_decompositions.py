@@ -459,7 +459,11 @@ def multiplied(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(z @ z).cos().sum()
 
 
-@pytest.mark.parametrize("program", [divided, with_exponential, multiplied])
+def normalized(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(functional.rms_norm(torch.complex(x, y), (3,))).cos().sum()
+
+
+@pytest.mark.parametrize("program", [divided, with_exponential, multiplied, normalized])
 def test_complex_operators_whose_gradients_thunder_gets_wrong_are_run_by_pytorch(
     program: Callable[..., torch.Tensor],
 ) -> None:
@@ -471,7 +475,9 @@ def test_complex_operators_whose_gradients_thunder_gets_wrong_are_run_by_pytorch
     torch.testing.assert_close(ours, torch.autograd.grad(program(x, y), (x, y)))
     with pytest.raises(ProgramError, match=r"test_decompositions.py:\d+.*lacks a conjugate.*"):
         workbench.open(program, x, y, device="cpu", capture="interpreter")
-    workbench.open(program, x.detach(), y.detach(), device="cpu", capture="dynamo")
+    x, y = x.detach(), y.detach()
+    alone = workbench.open(program, x, y, device="cpu", capture="dynamo")
+    torch.testing.assert_close(alone.config.jit(program)(x, y), program(x, y))
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ def wide_of(kind: torch.dtype) -> torch.dtype:
 
     It has at least the precision of float32. For integers, it is float64.
     """
+    if kind.is_complex:
+        return torch.complex64 if kind.itemsize < 8 else kind
     if not kind.is_floating_point:
         return torch.float64
     return torch.float32 if kind.itemsize < 4 else kind
@@ -272,7 +274,7 @@ def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: t
     if dim is None:
         a, dim, keepdim = a.reshape(-1), 0, False
     kind = to_torch_dtype(a.dtype)
-    made = a if kind.is_complex else a.to(wide_of(kind))
+    made = a.to(wide_of(kind))
     count = int(a.shape[dim])
     while count > 1:
         half = count // 2

@@ -81,7 +81,7 @@ def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
     Sum in at least float32, because squares of float16 numbers may overflow.
     """
     kind = to_torch_dtype(a.dtype)
-    size = thunder_operator(torch.abs)(a if kind.is_complex else a.to(wide_of(kind)))
+    size = thunder_operator(torch.abs)(a.to(wide_of(kind)))
     made = thunder_operator(torch.linalg.vector_norm)(size, order)
     return made.to((dtype or kind).to_real())
 
