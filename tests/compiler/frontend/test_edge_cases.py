@@ -25,8 +25,10 @@ from torch.utils.checkpoint import checkpoint
 
 import workbench
 from tests.trial_counts import combined
+from workbench.compiler.driver.capture_parts import WITHOUT_GRAPH
 from workbench.compiler.frontend import dynamo
 from workbench.compiler.frontend.dynamo import DynamoCompiled
+from workbench.compiler.interop import thunder_patches
 from workbench.errors import ProgramError, ProgramWarning, RunError
 from workbench.programs import pickling
 from workbench.runs.measure import accuracy
@@ -108,6 +110,30 @@ def test_a_function_that_dynamo_may_not_compile_has_choices() -> None:
     bench = workbench.open(program, torch.randn(3, 4), torch.randn(4, 4, requires_grad=True), device="cpu")
     assert bench.capture == "interpreter"
     assert any(site.bytes for site in bench.sites("saved"))
+
+
+def one() -> int:
+    return 1
+
+
+def test_the_interpreter_ends_at_a_number_of_calls_without_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of `torch.manual_seed` makes so many that it took a minute."""
+
+    @torch.compiler.disable
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        for _ in range(300):
+            one()
+        return y.cos()
+
+    x = torch.randn(3, requires_grad=True)
+    monkeypatch.setattr(thunder_patches, "MOST_CALLS", 5000)
+    assert workbench.open(program, x, device="cpu").capture == "interpreter"
+    monkeypatch.setattr(thunder_patches, "MOST_CALLS", 250)
+    bench = workbench.open(program, x, device="cpu")
+    assert [part.refusal for part in bench.parts] == [WITHOUT_GRAPH]
+    assert torch.equal(bench.config.jit(program)(x), program(x))
+    assert workbench.open(program, x, device="cpu", capture="interpreter").capture == "interpreter"
 
 
 MASKS = [True, False, (True, slice(None, -5)), [True, False] * 4, (slice(None), [True, False, True])]

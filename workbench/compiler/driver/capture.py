@@ -267,9 +267,9 @@ def _capture_fallback(
 ) -> Capture | PartsCapture:
     """Capture a program in parts or with the interpreter, after its capture as one graph has failed.
 
-    The interpreter is used only if Dynamo makes no graph. PyTorch runs a program whose graphs Thunder refuses: the
-    interpreter may accept what the lowering of a graph refuses, and compute something else. `first` is the error of the
-    capture as one graph.
+    The interpreter is used only if Dynamo makes no graph, and only for a limited number of calls. PyTorch runs a
+    program whose graphs Thunder refuses: the interpreter may accept what the lowering of a graph refuses, and compute
+    something else. `first` is the error of the capture as one graph.
     """
     takes_steps = bool(held_optimizers(program)) or has_own_steps(str(first))
     in_parts: PartsCapture | None = None
@@ -298,7 +298,8 @@ def _capture_fallback(
             count_operators(program)
         return in_parts
     try:
-        return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
+        with thunder_patches.limit_calls() if in_parts is not None else nullcontext():
+            return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
     except ProgramError as second:
         if in_parts is not None:
             return in_parts
