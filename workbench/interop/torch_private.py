@@ -209,6 +209,7 @@ SEAM = PrivateApi(
             "optimize",
             "reset_code",
             "set_code_exec_strategy",
+            "skip_code",
         ),
         "input_codes": ("seen",),
         "dynamo_utils": (

@@ -26,6 +26,8 @@ from tests.trial_counts import beyond
 from workbench.analysis.memory.multi_graph_memory import RecordedStep, StorageFreed
 from workbench.bench import OpaquePart, Part, PartsBench
 from workbench.compiler.frontend.graph_breaks import CompiledParts, GraphSplitter, parts_of
+from workbench.compiler.interop.dynamo_cleanup import record_compiled
+from workbench.compiler.interop.dynamo_patches import PROGRAM_FILE
 from workbench.compiler.planner.kernel_identity import kernels_of
 from workbench.errors import ChoiceError, ConfigError, ConfigWarning, PlanError, ProgramError
 from workbench.interop.torch_private import eval_frame
@@ -56,6 +58,20 @@ class Quiet:
 
     def write(self, text: str) -> int:
         return len(text)
+
+
+def test_dynamo_does_not_trace_up_to_a_known_graph_break_again() -> None:
+    called, keys = [], []
+    # With `capture="parts"`, Dynamo does not know the graph break from an earlier trace.
+    for front_end in ("parts", "auto"):
+        compiled: list[CodeType] = []
+        with record_compiled(compiled.append):
+            bench = workbench.open(Speaks(), torch.ones(4, 6), device="cpu", capture=front_end)
+        assert isinstance(bench, PartsBench)
+        called.append([code.co_name for code in compiled if code.co_filename == PROGRAM_FILE])
+        keys.append([part.piece.key for part in bench._parts_captured.parts])
+    assert called == [["call"], []]
+    assert keys[0] == keys[1]
 
 
 LIBRARY = torch.library.Library("tests_parts", "DEF")

@@ -283,9 +283,13 @@ def _capture_fallback(
         if not takes_steps:
             why = f"not as one graph: {cause_of(str(first), dynamo.REFUSES).removesuffix(IN_PARTS)}"
         try:
-            reads = isinstance(first, dynamo.NotOneGraphError) and first.needs_values
-            reads = reads or (isinstance(first, RefusedNodeError) and dynamo.has_unknown_sizes(first.node.graph))
-            in_parts = capture_parts(program, executor, why, _graph_capture(executor), needs_values=reads)
+            reads = breaks = False
+            if isinstance(first, dynamo.NotOneGraphError):
+                reads, breaks = first.needs_values, first.breaks
+            elif isinstance(first, RefusedNodeError):
+                reads = dynamo.has_unknown_sizes(first.node.graph)
+            graph_capture = _graph_capture(executor)
+            in_parts = capture_parts(program, executor, why, graph_capture, needs_values=reads, breaks=breaks)
         except ProgramError as error:
             # Thunder's interpreter would take an iterator's next value once, while tracing.
             if takes_steps or placement.UNCOPIED in str(error):

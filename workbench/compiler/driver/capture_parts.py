@@ -162,6 +162,7 @@ def capture_parts(
     capture_graph: Callable[[Program, str], Capture],
     *,
     needs_values: bool = False,
+    breaks: bool = False,
 ) -> PartsCapture:
     """Run a copy of a program with Dynamo, cut the captured graphs into parts, and trace each part that is not refused.
 
@@ -179,6 +180,8 @@ def capture_parts(
         Captures one part. Its arguments are the part as a `Program`, and the reason `why`.
     needs_values : bool, optional
         Whether the program is known to read values of tensors.
+    breaks : bool, optional
+        Whether Dynamo is known to break the graph of the program.
 
     Raises
     ------
@@ -195,7 +198,7 @@ def capture_parts(
                 with mode:
                     given = (function, args, kwargs)
                     function, args, kwargs = placement.place_objects(given, placement.torch_device(program.device))
-            found, recorded = _find_pieces(function, args, kwargs, mode)
+            found, recorded = _find_pieces(function, args, kwargs, mode, breaks)
         except BaseException as error:  # the program's own code may raise any error or exit
             refused = isinstance(error, ProgramError) and program.fake_mode is None
             if isinstance(error, WorkbenchError | KeyboardInterrupt) and not refused:
@@ -214,7 +217,7 @@ def capture_parts(
             f"{why}; the program reads values between its graphs, so a copy of the program ran with real tensors, and "
             "the plans of the parts depend on the values in this copy"
         )
-        function, args, kwargs, found, recorded = _find_pieces_with_values(program, mode)
+        function, args, kwargs, found, recorded = _find_pieces_with_values(program, mode, breaks)
     if not found:
         return PartsCapture(program, executor, (_whole_program_opaque(program),), why, _ALL_OPAQUE)
     made = []
@@ -316,7 +319,9 @@ def _whole_program_opaque(program: Program) -> PartCapture:
 type _Pieces = tuple[list[parts.FirstPieceRun], RecordedStep | str]
 
 
-def _find_pieces(function: Any, args: Any, kwargs: Any, mode: FakeTensorMode, *, with_values: bool = False) -> _Pieces:
+def _find_pieces(
+    function: Any, args: Any, kwargs: Any, mode: FakeTensorMode, breaks: bool, *, with_values: bool = False
+) -> _Pieces:
     """Run a program with Dynamo, and return its pieces.
 
     Text that the program prints goes to stderr, because the workbench's commands write their results to stdout.
@@ -330,7 +335,7 @@ def _find_pieces(function: Any, args: Any, kwargs: Any, mode: FakeTensorMode, *,
         # Ignore a learning rate scheduler's warning that the optimizer has taken no step. The warning is about the
         # user's optimizer, but here a copy of this optimizer takes the step.
         warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
-        return parts.pieces_of(function, args, kwargs, mode, with_values=with_values)
+        return parts.pieces_of(function, args, kwargs, mode, with_values=with_values, breaks=breaks)
 
 
 def _copies_with_values(program: Program) -> tuple[Any, Any, Any]:
@@ -347,12 +352,12 @@ def _copies_with_values(program: Program) -> tuple[Any, Any, Any]:
     return made
 
 
-def _find_pieces_with_values(program: Program, mode: FakeTensorMode) -> tuple[Any, Any, Any, Any, Any]:
+def _find_pieces_with_values(program: Program, mode: FakeTensorMode, breaks: bool) -> tuple[Any, Any, Any, Any, Any]:
     """Run a copy of a program with real tensors. Return the copies of the program and its arguments, and the pieces."""
     try:
         function, args, kwargs = _copies_with_values(program)
         with placement.seeded(0):
-            found, recorded = _find_pieces(function, args, kwargs, mode, with_values=True)
+            found, recorded = _find_pieces(function, args, kwargs, mode, breaks, with_values=True)
     except (WorkbenchError, KeyboardInterrupt):
         raise
     except BaseException as error:  # the program's own code may raise any error or exit

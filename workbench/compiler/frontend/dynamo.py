@@ -61,6 +61,7 @@ from workbench.interop.torch_private import (
     FailOnRecompileLimitHit,
     TensorifyScalarRestartAnalysis,
     TorchDynamoException,
+    Unsupported,
     dynamo_utils,
 )
 from workbench.programs.modes import active_modes
@@ -84,9 +85,11 @@ class NotOneGraphError(ProgramError):
     ----------
     needs_values : bool
         Whether the cause is that the program reads values of tensors, so that it does not run on fake tensors.
+    breaks : bool
+        Whether the cause is a graph break, which Dynamo also makes if the program may be several graphs.
     """
 
-    needs_values = False
+    needs_values = breaks = False
 
 
 def has_unknown_sizes(graph: fx.Graph) -> bool:
@@ -170,7 +173,7 @@ def whole_graph(
             with trace_modules_once(program) as written:
                 call()
         except TorchDynamoException as error:
-            refused = NotOneGraphError(_reason(error))
+            refused = _not_one_graph(error)
             refused.needs_values = reads_values(dynamo_message(error))
             if not written.modules or refused.needs_values:
                 raise refused from error
@@ -178,7 +181,7 @@ def whole_graph(
             try:
                 call()
             except TorchDynamoException as again:
-                raise NotOneGraphError(_reason(again)) from again
+                raise _not_one_graph(again) from again
         except Exception as error:
             # If an assertion of Dynamo fails, the message names only the user's line. Add the line of the assertion.
             if "\nfrom user code:" not in str(error):
@@ -190,6 +193,13 @@ def whole_graph(
     if not found:
         raise NotOneGraphError("Dynamo found no operator in it")
     return found[0]
+
+
+def _not_one_graph(error: TorchDynamoException) -> NotOneGraphError:
+    refused = NotOneGraphError(_reason(error))
+    # An operator with a result of unknown size is no graph break if the program may be several graphs.
+    refused.breaks = type(error) is Unsupported and dynamo_patches.UNKNOWN_SIZE not in dynamo_message(error)
+    return refused
 
 
 class DynamoCompiled:

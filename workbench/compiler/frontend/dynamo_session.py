@@ -52,6 +52,7 @@ def compile_with(
     backend: Callable[..., Any],
     *,
     fullgraph: bool = True,
+    breaks: bool = False,
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Callable[..., Any]:
     """Compile a program with Dynamo, as `torch.compile` does.
@@ -63,6 +64,8 @@ def compile_with(
         Dynamo's backend, which compiles a graph.
     fullgraph : bool, optional
         Whether the program must be one graph.
+    breaks : bool, optional
+        Whether the program is known to have a graph break. Dynamo then does not try to trace it as one graph.
     around : callable, optional
         Returns the context in which Dynamo compiles. A call that matches compiled code does not enter this context.
     """
@@ -77,6 +80,8 @@ def compile_with(
     constants = (*call.__code__.co_consts, next(_NUMBERS))
     code = call.__code__.replace(co_filename=dynamo_patches.PROGRAM_FILE, co_name="call", co_consts=constants)
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
+    if breaks:
+        eval_frame.skip_code(code)
     context = eval_frame.optimize(backend, nopython=fullgraph, dynamic=False)
     if isinstance(context, eval_frame.OptimizeContext):
         context.callback = _callback_in_context(around, context.callback)

@@ -297,6 +297,7 @@ def pieces_of(
     mode: FakeTensorMode,
     *,
     with_values: bool = False,
+    breaks: bool = False,
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
     """Find the pieces that a call of a program runs, and the tensors that are alive between the pieces.
 
@@ -310,6 +311,8 @@ def pieces_of(
         Mode of the fake tensors. With `with_values`, only the tensors in the result are fake.
     with_values : bool, optional
         Whether the tensors have values. Python code between graphs can then read these values.
+    breaks : bool, optional
+        Whether Dynamo is known to break the graph of the program.
 
     Returns
     -------
@@ -324,7 +327,7 @@ def pieces_of(
         fake_gpu.make_state_fake(optimizer, mode)
     try:
         with record_compiled(codes.append), dynamo_patches.changed_numbers_as_inputs(numbers):
-            return _pieces_of(program, args, kwargs, mode, with_values, codes, numbers)
+            return _pieces_of(program, args, kwargs, mode, with_values, breaks, codes, numbers)
     finally:
         forget(codes)
 
@@ -367,6 +370,7 @@ def _pieces_of(
     kwargs: Mapping[str, Any],
     mode: FakeTensorMode,
     with_values: bool,
+    breaks: bool,
     codes: Sequence[CodeType],
     numbers: NumbersOfCalls,
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
@@ -415,7 +419,7 @@ def _pieces_of(
             # Tensors that the program creates between its graphs are real.
             inside.enter_context(fake_gpu.takes_real_tensors(mode))
             inside.enter_context(backward_without_gpu(mode))
-        call = compile_with(program, Backend(ref(act)), fullgraph=False)
+        call = compile_with(program, Backend(ref(act)), fullgraph=False, breaks=breaks)
         retry_skipped_functions()
         while True:
             found, rehearsal = {}, None
