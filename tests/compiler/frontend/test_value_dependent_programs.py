@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 import workbench
 from tests.models.trial import chosen
 from workbench.bench.session.multi_graph import PartsBench
-from workbench.compiler.driver import capture
+from workbench.compiler.driver import capture, capture_parts
 from workbench.compiler.frontend import dynamo, graph_breaks
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import eval_frame
@@ -670,7 +670,7 @@ def test_a_program_with_a_sparse_matrix_opens_and_runs_and_the_matrix_is_not_tak
     ],
     ids=["sparse", "quantized"],
 )
-def test_a_program_of_operators_that_thunder_lacks_is_not_traced_by_its_interpreter(
+def test_a_program_of_operators_that_thunder_lacks_runs_once_and_is_not_traced_by_the_interpreter(
     model: nn.Module, args: tuple[torch.Tensor, ...], lacking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ways: list[str] = []
@@ -680,9 +680,19 @@ def test_a_program_of_operators_that_thunder_lacks_is_not_traced_by_its_interpre
         ways.append(given[3])
         return stock(*given)
 
+    runs: list[Any] = []
+
+    def counted(program: Any) -> Any:
+        runs.append(count(program))
+        return runs[-1]
+
+    count = capture.count_operators
     monkeypatch.setattr(capture, "_capture", traced)
+    for module in (capture, capture_parts):
+        monkeypatch.setattr(module, "count_operators", counted)
     bench = workbench.open(model, *args, device="cpu")
     assert isinstance(bench, PartsBench)
+    assert len(runs) == 1, "eager PyTorch ran the program to count its operators more than once"
     (part,) = bench.parts
     assert part.refusal == (
         f"Dynamo compiles none of its functions, and Thunder has no {lacking}: PyTorch runs the whole program"

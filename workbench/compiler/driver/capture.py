@@ -14,6 +14,7 @@ import torch
 
 from workbench.analysis.equivalence.prove import Prover
 from workbench.compiler.driver.capture_parts import (
+    NO_GRAPH,
     WITHOUT_GRAPH,
     PartsCapture,
     capture_parts,
@@ -296,7 +297,7 @@ def _capture_fallback(
                 raise
             refused = error
     if in_parts is not None and not any(part.refusal == WITHOUT_GRAPH for part in in_parts.parts):
-        if program.fake_mode is None and not any(part.captured for part in in_parts.parts):
+        if program.fake_mode is None and not any(part.captured or NO_GRAPH in part.refusal for part in in_parts.parts):
             # Run the program, so that PyTorch refuses wrong arguments. Operators on fake tensors accept some arguments
             # that PyTorch refuses, such as mixed data types.
             count_operators(program)

@@ -250,8 +250,9 @@ def capture_parts(
 
 
 _ALL_OPAQUE = "PyTorch runs the whole program"
-_NO_GRAPH = "Dynamo compiles none of its functions"
-WITHOUT_GRAPH = f"{_NO_GRAPH}: {_ALL_OPAQUE}"
+NO_GRAPH = "Dynamo compiles none of its functions"
+"""Beginning of the reason to run a whole program in PyTorch. The program has then run in eager PyTorch."""
+WITHOUT_GRAPH = f"{NO_GRAPH}: {_ALL_OPAQUE}"
 """Reason to run a whole program in PyTorch, if Thunder's interpreter cannot trace it either."""
 
 
@@ -311,7 +312,7 @@ def _whole_program_opaque(program: Program) -> PartCapture:
         raise ProgramError(f"{short_repr(program.name)} cannot be opened in parts: Dynamo found no operator in it")
     refusal = WITHOUT_GRAPH
     if counted.lacking:
-        refusal = f"{_NO_GRAPH}, and Thunder has no {counted.lacking}: {_ALL_OPAQUE}"
+        refusal = f"{NO_GRAPH}, and Thunder has no {counted.lacking}: {_ALL_OPAQUE}"
     piece = parts.Piece(torch.fx.GraphModule({}, torch.fx.Graph()), "0" * 12, refusal, "", "")
     return PartCapture("part1", piece, 1, refusal, None)
 
