@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from types import ModuleType
 
 import pytest
 import torch
@@ -153,15 +152,13 @@ def test_predictions_from_one_trace_equal_those_from_a_trace_each(make: Callable
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [(kernel_workspace, "MOST_BYTES"), (inductor_memory, "MOST_FLOPS")])
-def test_if_a_kernel_cannot_be_measured_the_peak_is_a_lower_bound(
-    limit: tuple[ModuleType, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_FLOPS"])
+def test_if_a_kernel_cannot_be_measured_the_peak_is_a_lower_bound(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = wb.open(Convolutions(), torch.rand(2, 4, 16, 16), device="cpu")
     whole = bench.torch_prediction()
     assert not whole.peak_at_least
     with monkeypatch.context() as inside:
-        inside.setattr(*limit, 0)
+        inside.setattr(kernel_workspace, limit, 0)
         bound = predict_and_read(bench._captured, {}).prediction
     assert bound.peak_at_least
     assert bound.peak_bytes < whole.peak_bytes

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
-from workbench.analysis.memory.multi_graph_memory import RecordedStep, StorageAllocated, StorageFreed
+from workbench.analysis.memory.multi_graph_memory import KernelRuns, RecordedStep, StorageAllocated, StorageFreed
 from workbench.bench import PartsBench
 from workbench.compiler.interop import backward_without_gpu
 
@@ -209,9 +209,13 @@ def record(program: Callable[..., Any], device: str) -> RecordedStep:
 
 
 def comparable(events: tuple[Any, ...]) -> list[Any]:
-    """Return events with sizes as a GPU's allocator rounds them. Consecutive frees are sorted by storage."""
+    """Return events with sizes as a GPU's allocator rounds them, without CPU kernels.
+
+    Consecutive frees are sorted by storage.
+    """
     found: list[Any] = []
-    for is_freed, several in itertools.groupby(events, lambda event: isinstance(event, StorageFreed)):
+    outside = (event for event in events if not isinstance(event, KernelRuns))
+    for is_freed, several in itertools.groupby(outside, lambda event: isinstance(event, StorageFreed)):
         run = list(several)
         found += sorted(run, key=lambda event: event.storage) if is_freed else run
     return [

@@ -252,8 +252,21 @@ class InBackward(nn.Module):
         return loss.detach()
 
 
+class Watched(nn.Module):
+    """A convolution with a hook in the backward. PyTorch runs the convolution between the parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
+        self.layers[2].register_full_backward_hook(lambda _, given, out: (given[0] * 0.5,))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.layers(x.view(1, 3, 16, -1)).sin().square().mean()
+        return loss
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("build", "rows"), [(InBackward, 128)])
+@pytest.mark.parametrize(("build", "rows"), [(InBackward, 128), (Watched, 48)])
 def test_the_peak_of_a_backward_with_hooks_is_exact(build: Callable[[], Any], rows: int) -> None:
     x = torch.randn(rows, WIDTH)
     bench = workbench.open(build(), x, device="cpu")

@@ -76,7 +76,20 @@ class Backward:
     gradients: tuple[int, ...] = ()
 
 
-type Event = StorageAllocated | StorageFreed | Forward | Backward
+@dataclasses.dataclass(frozen=True)
+class KernelRuns:
+    """PyTorch runs a CPU kernel that allocates more than its results.
+
+    Attributes
+    ----------
+    bytes : int
+        Most bytes that the kernel holds at once, results included.
+    """
+
+    bytes: int
+
+
+type Event = StorageAllocated | StorageFreed | Forward | Backward | KernelRuns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +108,8 @@ class RecordedStep:
         operators between the parts may then use memory that the recording does not contain.
     varies : bool
         Whether another call of the program has run other parts.
+    unmeasured : bool
+        Whether a CPU kernel that PyTorch runs could not be measured.
     """
 
     baseline: tuple[StorageAllocated, ...]
@@ -102,6 +117,7 @@ class RecordedStep:
     opaque: tuple[str, ...]
     runs_between: bool = False
     varies: bool = False
+    unmeasured: bool = False
 
     def with_part_names(self, names: Mapping[str, str]) -> RecordedStep:
         """Return the step with new names for the parts. `names` maps old names to new names."""
@@ -284,7 +300,7 @@ def _bound_reasons(recorded: RecordedStep, part_memories: Mapping[str, PartMemor
     forwards = [event for event in recorded.events if isinstance(event, Forward)]
     if recorded.opaque:
         yield f"the memory that PyTorch's kernels use in {_first_of(recorded.opaque)} is not known"
-    if any(part.at_least for part in part_memories.values()):
+    if recorded.unmeasured or any(part.at_least for part in part_memories.values()):
         yield "the memory that a CPU kernel allocates could not be measured"
     if reshaped := dict.fromkeys(event.part for event in forwards if event.shapes != "planned"):
         yield f"{_first_of(list(reshaped))} runs with several shapes, and has a plan for the first"
@@ -341,6 +357,8 @@ class _LiveStorages:
         elif isinstance(event, StorageFreed):
             self.outside.discard(event.storage)
             most = self.live_bytes()
+        elif isinstance(event, KernelRuns):
+            most = self.live_bytes() + event.bytes
         elif isinstance(event, Forward):
             most, place = self._run_forward(event), event.part
         else:

@@ -24,16 +24,14 @@ from workbench.compiler.memory.grad_accumulation import (
     leaf_gradient_strides,
     obeys_layout_contract,
 )
-from workbench.compiler.memory.kernel_workspace import MOST_FLOPS, allocates_inside, peak_inside_bytes
+from workbench.compiler.memory.kernel_workspace import call_to_measure
 from workbench.interop.torch_private import (
     FakeTensorMode,
     IRNode,
     TracingContext,
     V,
     compile_fx_inner,
-    tree_flatten,
     tree_leaves,
-    tree_unflatten,
 )
 
 _KERNELS = "async_compile = AsyncCompile()"
@@ -291,7 +289,6 @@ class _WrapperMemory(Allocations):
 
     def __init__(self) -> None:
         super().__init__()
-        self._inside: dict[Any, int | None] = {}
         self.at_least = False
         self.flops_by_type = Counter[str]()
         self._described: dict[int, str] = {}
@@ -328,31 +325,11 @@ class _WrapperMemory(Allocations):
         if self.flops > flops:
             types_of = (str(leaf.dtype) for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor))
             self.flops_by_type[next(types_of, "float32").removeprefix("torch.")] += self.flops - flops
-        leaves, tree = tree_flatten((args, kwargs or {}))
-        tensors = {f"t{at}": leaf for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
-        name = func._overloadpacket.__name__.strip("_")
-        # Pass no operations: a kernel that takes too long to be measured may allocate as much as a small one.
-        if tensors and allocates_inside(name, list(tensors.values()), 0):
-            key = (func, *(_traits(leaf) for leaf in leaves))
-            if self.flops - flops > MOST_FLOPS:
-                self._inside[key] = None
-            elif key not in self._inside:
-
-                def run(**given: torch.Tensor) -> Any:
-                    filled = [given.get(f"t{at}", leaf) for at, leaf in enumerate(leaves)]
-                    positional, named = tree_unflatten(filled, tree)
-                    return func(*positional, **named)
-
-                text = f"made = run({', '.join(f'{name}={name}' for name in tensors)})"
-                self._inside[key] = peak_inside_bytes(text, {"run": run}, tensors, name)
-            self.at_least |= self._inside[key] is None
-            self.peak_bytes = max(self.peak_bytes, before + (self._inside[key] or 0))
+        if (call := call_to_measure(func, args, kwargs or {}, self.flops - flops)) is not None:
+            inside = call.inside_bytes()
+            self.at_least |= inside is None
+            self.peak_bytes = max(self.peak_bytes, before + (inside or 0))
         return out
-
-
-def _traits(leaf: Any) -> Any:
-    """Return the properties of an argument on which the memory that a kernel allocates depends."""
-    return (leaf.shape, leaf.stride(), leaf.dtype) if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
 class _NoKernels:

@@ -25,12 +25,20 @@ from workbench.analysis.memory.multi_graph_memory import (
     Backward,
     Event,
     Forward,
+    KernelRuns,
     RecordedStep,
     StorageAllocated,
     StorageFreed,
 )
 from workbench.compiler.interop.backward_without_gpu import is_adding_gradients, is_spent, watch_backwards
-from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, _current_graph_task_id, tree_iter
+from workbench.compiler.memory.kernel_workspace import KernelCall, call_to_measure
+from workbench.interop.torch_private import (
+    FakeTensorMode,
+    TorchDispatchMode,
+    _current_graph_task_id,
+    flop_registry,
+    tree_iter,
+)
 
 
 class UnplannablePartError(Exception):
@@ -97,7 +105,7 @@ class StepRecorder:
     def __init__(self, mode: FakeTensorMode | None, tensors: Sequence[torch.Tensor]) -> None:
         self.mode: contextlib.AbstractContextManager[Any] = mode or contextlib.nullcontext()
         self._has_values = mode is None
-        self.events: list[Event] = []
+        self.events: list[Event | KernelCall] = []
         self.opaque: dict[str, None] = {}
         self._number: dict[Any, int] = {}
         self._sums: dict[int, set[int]] = {}
@@ -115,9 +123,18 @@ class StepRecorder:
         self.events.clear()
 
     def recorded_step(self) -> RecordedStep:
-        """Return the step as it is recorded so far."""
-        events = tuple(self._events_with_sums_in_place())
-        return RecordedStep(self._baseline, events, tuple(self.opaque), self._has_values)
+        """Return the step as it is recorded so far, and measure its CPU kernels."""
+        events: list[Event] = []
+        unmeasured = False
+        for event in self._events_with_sums_in_place():
+            # Measure after the step: while autograd runs, the profiler would end the process.
+            inside = event.inside_bytes() if isinstance(event, KernelCall) else 0
+            unmeasured |= inside is None
+            if not isinstance(event, KernelCall):
+                events.append(event)
+            elif inside:
+                events.append(KernelRuns(inside))
+        return RecordedStep(self._baseline, tuple(events), tuple(self.opaque), self._has_values, unmeasured=unmeasured)
 
     def stop(self) -> None:
         """Stop recording."""
@@ -142,6 +159,15 @@ class StepRecorder:
             self._add(StorageAllocated(self._ids, storage_bytes(tensor)))
             weakref.finalize(storage, self._record_free, key, self._ids).atexit = False
         return self._number[key]
+
+    def note_kernel(self, func: Any, args: Any, kwargs: Any, made: Any) -> None:
+        """Record an operator of PyTorch if its CPU kernel may allocate more than its results."""
+        if func.namespace != "aten":
+            return
+        packet = func._overloadpacket
+        flops = int(flop_registry[packet](*args, **kwargs, out_val=made)) if packet in flop_registry else 0
+        if (call := call_to_measure(func, args, kwargs, flops)) is not None:
+            self._add(call)
 
     def note_sum(self, result: torch.Tensor, gradients: Sequence[Any]) -> None:
         """Record that autograd has added two gradients of one tensor.
@@ -196,7 +222,7 @@ class StepRecorder:
             copies_help = copies_help and kept is not None and kept._version - version == written
         raise UnplannablePartError(part, _OVERWRITTEN, places if copies_help else ())
 
-    def _events_with_sums_in_place(self) -> list[Event]:
+    def _events_with_sums_in_place(self) -> list[Event | KernelCall]:
         """Return the events. A sum of gradients is allocated after the free of a gradient that it replaces."""
         events = list(self.events)
         sizes = {event.storage: event.bytes for event in events if isinstance(event, StorageAllocated)}
@@ -218,7 +244,7 @@ class StepRecorder:
             self._shared.pop(number, None)
         self._add(StorageFreed(number))
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: Event | KernelCall) -> None:
         if self._noting:
             self.events.append(event)
 
@@ -476,6 +502,7 @@ class _Noting(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         self._rehearsal.note_writes(func, args, kwargs or {})
         if not self._rehearsal.inside:
+            self._rehearsal.note_kernel(func, args, kwargs or {}, made)
             for tensor in _tensors(made):
                 self._rehearsal.note(tensor)
             differentiates = is_adding_gradients() or _current_graph_task_id() >= 0

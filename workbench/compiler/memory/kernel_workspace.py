@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from workbench.interop.torch_private import _autograd, _disable_current_modes
+from workbench.interop.torch_private import _autograd, _disable_current_modes, tree_flatten, tree_unflatten
 
 MOST_BYTES = 1 << 30
 """A kernel whose inputs have more bytes is not measured."""
@@ -120,7 +121,90 @@ def peak_inside_bytes(
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()) or _is_profiled():
         return None
     real = {name: (tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in tensors.items()}
-    return _measure_peak(text, namespace, real, float(any(each in name for each in _WITH_ONES)))
+    return _measure_peak(text, namespace, real, _fill_value(name))
+
+
+def _fill_value(name: str) -> float:
+    return float(any(each in name for each in _WITH_ONES))
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelCall:
+    """A call of an operator whose CPU kernel must be measured; see `allocates_inside`. It holds no tensors.
+
+    Attributes
+    ----------
+    key : tuple
+        The operator, and the properties of its arguments on which the memory depends. Calls with equal keys are equal.
+    leaves : tuple
+        The arguments; `_Like` in place of a tensor.
+    tree : TreeSpec
+        Structure of the arguments.
+    is_measurable : bool
+        Whether the kernel is small enough to be run.
+    """
+
+    key: tuple[Any, ...]
+    leaves: tuple[Any, ...] = dataclasses.field(compare=False)
+    tree: Any = dataclasses.field(compare=False)
+    is_measurable: bool
+
+    def inside_bytes(self) -> int | None:
+        """Return the most bytes that the kernel holds at once, without its inputs; None if it cannot be measured."""
+        return _measure_call(self) if self.is_measurable and not _is_profiled() else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Like:
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def call_to_measure(func: Any, args: Any, kwargs: Any, flops: int) -> KernelCall | None:
+    """Return the call of an operator on strided CPU tensors, or None if the operator allocates only its results.
+
+    Parameters
+    ----------
+    func : OpOverload
+    args, kwargs
+        Arguments of the operator, with fake tensors or with tensors that have values.
+    flops : int
+        Floating point operations of the operator.
+    """
+    leaves, tree = tree_flatten((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    # Pass no operations: a kernel that takes too long to be measured may allocate as much as a small one.
+    if not tensors or not allocates_inside(_name_of(func), tensors, 0):
+        return None
+    if any(tensor.device.type != "cpu" or tensor.layout is not torch.strided for tensor in tensors):
+        return None
+    likes = tuple(
+        _Like(tuple(leaf.shape), leaf.stride(), leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf
+        for leaf in leaves
+    )
+    key = (func, *(leaf if isinstance(leaf, _Like) else repr(leaf) for leaf in likes))
+    nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+    return KernelCall(key, likes, tree, nbytes <= MOST_BYTES and flops <= MOST_FLOPS)
+
+
+@functools.lru_cache(maxsize=4096)
+def _measure_call(call: KernelCall) -> int | None:
+    func = call.key[0]
+    tensors = {f"t{at}": like for at, like in enumerate(call.leaves) if isinstance(like, _Like)}
+
+    def run(**given: torch.Tensor) -> Any:
+        filled = [given.get(f"t{at}", leaf) for at, leaf in enumerate(call.leaves)]
+        positional, named = tree_unflatten(filled, call.tree)
+        return func(*positional, **named)
+
+    text = f"made = run({', '.join(f'{name}={name}' for name in tensors)})"
+    inputs = {name: (like.shape, like.strides, like.dtype) for name, like in tensors.items()}
+    return _measure_peak(text, {"run": run}, inputs, _fill_value(_name_of(func)))
+
+
+def _name_of(func: Any) -> str:
+    return str(func._overloadpacket.__name__).strip("_")
 
 
 def copy_inside_bytes(
