@@ -57,6 +57,21 @@ def test_the_peak_of_a_function_without_grad_equals_the_count_by_hand() -> None:
     assert (peak.baseline_bytes, peak.measured_peak_bytes) == (4000, 12000)
 
 
+def test_a_tensor_that_the_step_before_made_is_freed_when_the_step_replaces_it() -> None:
+    kept: dict[str, Any] = {"optimizer": torch.optim.SGD([nn.Parameter(torch.zeros(3))])}
+
+    def step(x: torch.Tensor) -> None:
+        kept["last"] = None
+        kept["last"] = x.exp()
+
+    stepper = Stepper(step, (torch.randn(1000),), {})
+    stepper.step()
+    for _ in range(2):  # the profiler itself sees the second free, because it has seen the allocation
+        peak = memory_meter.measure_peak(stepper)
+        assert (peak.baseline_bytes, peak.measured_peak_bytes) == (8012, 8012)
+        assert peak.live_bytes == [8012, 4012, 8012]
+
+
 def test_an_input_given_twice_counts_once() -> None:
     x = torch.randn(1000)
     assert Stepper(lambda x, y: x * y, (x, x[:10]), {}).baseline_bytes() == 4000

@@ -342,13 +342,18 @@ class Stepper:
         self.backward(outputs)
         return outputs
 
-    def baseline_bytes(self) -> int:
-        """Return the bytes of parameters, buffers, inputs and the state of optimizers; each storage counts once."""
+    def baseline_storages(self) -> list[tuple[torch.UntypedStorage, int]]:
+        """Return each storage of parameters, buffers, inputs and the state of optimizers, with its bytes."""
         state = [*self.parameters.values(), *self.buffers.values()]
         if self.takes_steps:
             # This includes the state that the program's optimizer made in its first step.
             state = [*state_of(self._original, self.run).values(), *self._held_by_inputs().values()]
-        return _storage_bytes([*state, *self.inputs.values()])
+        dense = itertools.chain.from_iterable(map(dense_parts, [*state, *self.inputs.values()]))
+        return list({t.untyped_storage()._cdata: (t.untyped_storage(), storage_bytes(t)) for t in dense}.values())
+
+    def baseline_bytes(self) -> int:
+        """Return the bytes of `baseline_storages`."""
+        return sum(nbytes for _, nbytes in self.baseline_storages())
 
     def record(self, outputs: Any, *, whole: bool = False) -> dict[str, RecordedTensor]:
         """Return copies, on the CPU, of outputs, gradients, and all tensors that the step may have changed.
@@ -918,12 +923,6 @@ def _draw_cotangents(outputs: list[torch.Tensor], seed: int) -> list[torch.Tenso
             generator = generators[output.device] = torch.Generator(output.device).manual_seed(seed)
         made.append(torch.randn(output.shape, generator=generator, device=output.device, dtype=output.dtype))
     return made
-
-
-def _storage_bytes(tensors: list[torch.Tensor]) -> int:
-    dense = itertools.chain.from_iterable(map(dense_parts, tensors))
-    storages = {t.untyped_storage()._cdata: storage_bytes(t) for t in dense}
-    return sum(storages.values())
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:

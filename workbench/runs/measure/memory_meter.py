@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -181,7 +182,9 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
     if cuda:
         held = torch.cuda.memory_allocated(stepper.device)
         torch.cuda.reset_peak_memory_stats(stepper.device)
-    changes, kernels = observe_step(stepper, clocks)
+    with _frees_of_baseline(stepper) as freed:
+        changes, kernels = observe_step(stepper, clocks)
+    changes = _merge_frees(changes, freed)
     live = most = baseline
     timeline_s, live_bytes = [0.0], [live]
     for change in changes:
@@ -235,6 +238,40 @@ def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list
             clocks.stop()
     del outputs
     return _memory_changes(profile, stepper.device.type), device_kernels(profile, begun_ns)
+
+
+@contextlib.contextmanager
+def _frees_of_baseline(stepper: Stepper) -> Iterator[list[MemoryEvent]]:
+    """Collect the frees of the baseline's CPU storages, such as of a tensor that the step replaces.
+
+    The profiler reports no free of CPU memory that was allocated while no profiler ran.
+    """
+    found: list[MemoryEvent] = []
+
+    def note(nbytes: int, address: int) -> None:
+        found.append(MemoryEvent(time.time_ns(), -nbytes, address))
+
+    watched = [
+        weakref.finalize(storage, note, nbytes, storage.data_ptr())
+        for storage, nbytes in (stepper.baseline_storages() if stepper.device.type == "cpu" else ())
+    ]
+    try:
+        yield found
+    finally:
+        for each in watched:
+            each.detach()
+
+
+def _merge_frees(changes: Sequence[MemoryEvent], freed: Sequence[MemoryEvent]) -> list[MemoryEvent]:
+    """Return the changes with the frees that they lack. They contain a free if it is the first event of its address."""
+    first = {change.address: change.nbytes for change in reversed(changes)}
+    lacking = [change for change in freed if first.get(change.address, 1) > 0]
+    return sorted([*changes, *lacking], key=_by_time)
+
+
+def _by_time(change: MemoryEvent) -> tuple[int, int]:
+    # At equal times, frees come first, because a freed address may be allocated again at the same time.
+    return change.at_ns, change.nbytes
 
 
 def describe_allocation(allocation: Allocation, clocks: StatementClocks | None) -> dict[str, Any]:
@@ -411,5 +448,4 @@ def _memory_changes(profile: Any, device_type: str) -> list[MemoryEvent]:
         if event.tag == _EventType.Allocation and event.extra_fields.device.type == device_type:
             fields = event.extra_fields
             found.append(MemoryEvent(event.start_time_ns, fields.alloc_size, fields.ptr))
-    # At equal times, frees come first, because a freed address may be allocated again at the same time.
-    return sorted(found, key=lambda change: (change.at_ns, change.nbytes))
+    return sorted(found, key=_by_time)
