@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import prune
+from torch.utils.data import DataLoader, TensorDataset
 
 import workbench
 from tests.trial_counts import beyond
@@ -293,6 +294,14 @@ def test_an_iterator_that_opening_would_advance_is_refused_by_name() -> None:
     with pytest.raises(ProgramError, match=r"holds a generator \('rates'\), which Python cannot copy"):
         placement.place_objects({"rates": rates, "weight": torch.ones(2)}, "cpu", copied=True)
     assert next(rates) == 0
+
+
+def test_an_iterator_of_a_loader_that_holds_tensors_is_refused_by_name() -> None:
+    batches = iter(DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2))
+    with pytest.raises(
+        ProgramError, match=r"DataLoaderIter \('batches'\), which Python cannot copy.*in the first step"
+    ):
+        placement.place_objects({"batches": batches}, "cpu", copied=True)
 
 
 def test_an_error_of_a_users_own_copy_is_not_hidden() -> None:

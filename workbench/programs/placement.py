@@ -225,13 +225,13 @@ def _copy_shared(objects: Any, functions: Sequence[FunctionType], memo: dict[int
             made = copy.deepcopy(objects, copies)
         except Exception as error:
             held, name = _uncopied(error)
-            if held is None or id(held) in memo or find_tensors(held).tensors:
-                raise
             if isinstance(held, Iterator) and not isinstance(held, IOBase):
                 raise ProgramError(
                     f"the program holds a {type(held).__name__}{name}, {UNCOPIED}, and opening would advance it: "
-                    "hold a list and a position instead, or pass the next value as an input"
+                    "make it in the first step, hold a list and a position instead, or pass the next value as an input"
                 ) from error
+            if held is None or id(held) in memo or find_tensors(held).tensors:
+                raise
             memo[id(held)] = held
         else:
             memo.update(copies)
