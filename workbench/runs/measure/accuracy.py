@@ -485,9 +485,9 @@ def check_first_step(
     del callable_, args, kwargs, outputs, eager
 
     double = None if random else _run_in_double(build, cotangents, seed, modes)
-    own_errors = {} if double is None else own_errors_of(by_eager, double, least)
+    own_errors = {} if random else own_errors_of(by_eager, double, least)
     differs = partial(compare_tensors, recorded, by_eager, "eager", own_errors=own_errors, least=least)
-    if double is not None and (is_unstable(by_eager, own_errors) or not all(error.ok for error in differs())):
+    if own_errors and (is_unstable(by_eager, own_errors) or not all(error.ok for error in differs())):
         for moved in map(partial(_run_moved, build, cotangents, seed, modes), _MOVES):
             own_errors = larger_errors(own_errors, by_eager, moved)
     settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ), sorted(uncompiled))

@@ -64,13 +64,18 @@ def _sizes(recorded: Mapping[str, RecordedTensor]) -> dict[str, float]:
     return sizes
 
 
-def own_errors_of(eager: Mapping[str, RecordedTensor], double: InDouble, least: float = 0.0) -> dict[str, OwnError]:
+def own_errors_of(
+    eager: Mapping[str, RecordedTensor], double: InDouble | None, least: float = 0.0
+) -> dict[str, OwnError]:
     """Return, for each tensor, the largest absolute error of eager PyTorch against double precision.
 
     Such errors come from rounding. If large terms cancel, these errors are large, whatever the order in which the terms
     are added. An overflow is no such error: it makes an element infinite or NaN, and says nothing about the others.
-    Tensors with another meaning in double precision are left out.
+    Tensors with another meaning in double precision are left out. If the program does not run in double precision, the
+    errors are 0.
     """
+    if double is None:
+        return _zero_errors_of(eager)
     sizes = _sizes(eager)
     errors: dict[str, OwnError] = {}
     for name, entry in double.recorded.items():
@@ -84,6 +89,15 @@ def own_errors_of(eager: Mapping[str, RecordedTensor], double: InDouble, least: 
                 if math.isfinite(error) and error <= trusted:
                     errors[name] = OwnError(error, finite)
     return errors
+
+
+def _zero_errors_of(eager: Mapping[str, RecordedTensor]) -> dict[str, OwnError]:
+    values = {name: entry.value for name, entry in eager.items() if entry.value is not None}
+    return {
+        name: OwnError(0.0, torch.zeros_like(finite_elements(value)))
+        for name, value in values.items()
+        if value.is_floating_point() and not value.is_sparse
+    }
 
 
 def is_unstable(eager: Mapping[str, RecordedTensor], own_errors: Mapping[str, OwnError]) -> bool:
@@ -109,7 +123,7 @@ def larger_errors(
     for name, own in own_errors.items():
         known, other = eager[name].value, moved[name].value if name in moved else None
         if known is not None and other is not None and known.shape == other.shape and not known.is_sparse:
-            among = own.finite & finite_elements(known) & finite_elements(other)
+            among = finite_elements(known) & finite_elements(other)
             errors[name] = dataclasses.replace(own, size=max(own.size, largest_difference(other, known, among)))
     return errors
 
