@@ -196,6 +196,7 @@ SEAM = PrivateApi(
             "suppress_errors",
             "use_lazy_graph_module",
             "use_numpy_random_stream",
+            "use_recursive_dict_tags_for_guards",
         ),
         "dynamo_builder": ("get_fake_value", "make_dupe_guard"),
         "dynamo_functions": ("invoke_and_store_as_constant",),

@@ -700,3 +700,42 @@ def test_a_step_that_makes_and_frees_its_optimizer_trains_as_eager() -> None:
     for _ in range(2):
         torch.testing.assert_close(compiled(x), eager(x))
     torch.testing.assert_close(step.state_dict(), eager.state_dict())
+
+
+class Alternating(nn.Module):
+    """Trains two layers, one after the other. The layer that does not train requires no gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.optimizers = [torch.optim.SGD(layer.parameters(), 0.1, foreach=False) for layer in self.layers]
+
+    def set_requires_grad(self, layer: nn.Module, value: bool) -> None:
+        for parameter in layer.parameters():
+            parameter.requires_grad_(value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = self.layers
+        self.set_requires_grad(second, True)
+        self.set_requires_grad(first, False)
+        self.train_with(self.optimizers[1], x)
+        self.set_requires_grad(second, False)
+        self.set_requires_grad(first, True)
+        return self.train_with(self.optimizers[0], x)
+
+    def train_with(self, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.layers[1](self.layers[0](x).tanh()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+
+def test_a_step_that_changes_which_parameters_require_gradients_trains_as_in_eager() -> None:
+    torch.manual_seed(0)
+    x, model = torch.randn(3, 4), Alternating()
+    in_eager = copy.deepcopy(model)
+    run = workbench.open(model, x, device="cpu").config.jit(model)
+    for _ in range(3):
+        torch.testing.assert_close(run(x), in_eager(x))
+    torch.testing.assert_close(model.state_dict(), in_eager.state_dict())

@@ -229,6 +229,9 @@ def _our_options() -> Iterator[None]:
         dynamo_config.allow_rnn = True
         # Let NumPy draw its random numbers between graphs. PyTorch's draws in a graph would differ from NumPy's.
         dynamo_config.use_numpy_random_stream = True
+        # Check every parameter in each call. Otherwise Dynamo skips the parameters of a module whose dictionaries have
+        # not changed, although the program may have changed which of them require gradients.
+        dynamo_config.use_recursive_dict_tags_for_guards = False
         # Ignore log calls, because they are not part of a program's computation.
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
@@ -279,7 +282,7 @@ def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
 
 _SETTINGS = (
     *("recompile_limit", "accumulated_recompile_limit"),
-    *("allow_rnn", "use_numpy_random_stream", "ignore_logger_methods"),
+    *("allow_rnn", "use_numpy_random_stream", "ignore_logger_methods", "use_recursive_dict_tags_for_guards"),
 )
 
 
