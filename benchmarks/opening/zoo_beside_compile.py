@@ -2,7 +2,7 @@
 
 Times are CPU seconds of one thread. A new process makes each measurement, without imports that each process needs.
 Each process begins with an empty cache of captured programs. The result is one row per model and, at the end, the
-distribution of the ratios. A row also has the number of graphs that Dynamo makes: if there are none, this step compiles
+distribution of the ratios. A row also has the number of graphs that Dynamo makes. A step without graphs compiles
 nothing, and is as fast as in eager PyTorch.
 
 ``python -m benchmarks.opening.zoo_beside_compile [--only NAME ...] [--recurrent] [--csv FILE]``
