@@ -149,10 +149,9 @@ class Saved(Lever):
         if not context.has_backward:
             return []
         kept, found = _saved_names(outcome), []
-        cuts = context.fuses and choices.get("remat.preset") != "off"
         for site in context.get_or_make("saved sites", _storage_sites):
             choice, now = choices.get(site.id, site.default), _outcome(kept, site.values)
-            cause = _cause(outcome.execution, site.values, choice, now, cuts) if now != choice else ""
+            cause = _cause(outcome.execution, site.values, choice, now) if now != choice else ""
             found.append(site.under(choice, now, cause))
         return found
 
@@ -241,17 +240,14 @@ def _outcome(saved_names: set[str] | None, values: tuple[str, ...]) -> str:
     return "offload" if any(STORE_PREFIX + value in saved_names for value in values) else "recompute"
 
 
-def _cause(graph: Graph | None, values: tuple[str, ...], choice: str, outcome: str, cuts: bool) -> str:
-    """Return a sentence on why the plan does not do what was chosen for a storage; empty if the reason is unknown.
-
-    `cuts` says whether Thunder's minimum cut between fusions applies.
-    """
-    if graph is not None and outcome != "save" and any(CLONE_PREFIX + value in graph.value_index for value in values):
-        return REPEATED
-    if graph is None or not cuts:
+def _cause(graph: Graph | None, values: tuple[str, ...], choice: str, outcome: str) -> str:
+    """Return a sentence on why the plan does not do with a storage what was chosen."""
+    if graph is None:
         return ""
     if outcome == "save":
         return f"{MIN_CUT} saves it, because a fusion of the backward recomputes other values from it."
+    if any(CLONE_PREFIX + value in graph.value_index for value in values):
+        return REPEATED
     also = "; nothing is left to offload" if choice == "offload" else ""
     return f"{MIN_CUT} recomputes it in a fusion of the backward{also}."
 
