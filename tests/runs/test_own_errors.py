@@ -10,7 +10,7 @@ from workbench.runs.measure import tensor_diff
 
 
 @pytest.mark.parametrize(("scale", "ok"), [(1.0, True), (1.5, False)])
-def test_rounding_is_no_error_of_a_plan_of_a_program_that_runs_in_float32_only(scale: float, ok: bool) -> None:
+def test_rounding_is_allowed_if_the_program_runs_in_float32_only(scale: float, ok: bool) -> None:
     single = torch.tensor([0.416])
 
     def program(x: torch.Tensor) -> torch.Tensor:
